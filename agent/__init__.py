@@ -1,0 +1,1 @@
+"""The sidecar: one process per node that reads the node and publishes what it saw."""

@@ -1,0 +1,1 @@
+"""The `rankpulse` command: the one place that knows every room."""

@@ -1,0 +1,98 @@
+"""Every metric that rankpulse exports, once: exporters, docs and dashboards are made from this table."""
+
+from typing import Final, NamedTuple
+
+
+class Metric(NamedTuple):
+    """`name` without the `_total` that counters get on the wire; `unit` is the name's suffix or empty."""
+
+    name: str
+    type: str  # gauge | counter
+    labels: tuple[str, ...]
+    unit: str
+    help: str
+
+
+AGENT: Final = (
+    Metric("rankpulse_agent_info", "gauge", ("node", "version"), "", "Always 1; which agent this is."),
+    Metric("rankpulse_agent_incarnation", "gauge", ("node",), "", "How often the agent of this node has started."),
+    Metric("rankpulse_agent_beats", "counter", ("node",), "", "Heartbeats that the store acknowledged."),
+    Metric("rankpulse_agent_beat_failures", "counter", ("node",), "", "Heartbeats that did not reach the store."),
+    Metric(
+        "rankpulse_agent_store_silence_seconds",
+        "gauge",
+        ("node",),
+        "seconds",
+        "Seconds since the store last acknowledged a heartbeat.",
+    ),
+    Metric("rankpulse_agent_spooled", "gauge", ("node",), "", "Observations waiting on disk for the store."),
+    Metric("rankpulse_agent_dropped", "counter", ("node",), "", "Observations dropped because the spool was full."),
+    Metric("rankpulse_agent_observations", "counter", ("node", "kind"), "", "Observations made."),
+    Metric("rankpulse_agent_workers", "gauge", ("node",), "", "Worker processes that this agent watches."),
+    Metric("rankpulse_agent_slots_refused", "counter", ("node",), "", "Slot files that were refused."),
+    Metric(
+        "rankpulse_agent_capability",
+        "gauge",
+        ("node", "source"),
+        "",
+        "1 when the source works, 0 when it is missing; `state` in the store says why.",
+    ),
+    Metric("rankpulse_agent_orders_done", "counter", ("node",), "", "Orders carried out on this node."),
+)
+
+MONITOR: Final = (
+    Metric("rankpulse_monitor_info", "gauge", ("monitor", "version"), "", "Always 1; which monitor this is."),
+    Metric("rankpulse_monitor_leader", "gauge", (), "", "1 when this monitor leads."),
+    Metric("rankpulse_monitor_epoch", "gauge", (), "", "The term of office this monitor last knew."),
+    Metric("rankpulse_monitor_armed", "gauge", (), "", "1 when orders may be given, 0 when observing only."),
+    Metric("rankpulse_monitor_blind", "gauge", (), "", "1 while the monitor cannot trust its own sight."),
+    Metric("rankpulse_monitor_blind_seconds", "counter", (), "seconds", "Seconds in which the monitor was blind."),
+    Metric("rankpulse_monitor_events", "counter", ("kind",), "", "Events folded, by kind of record."),
+    Metric("rankpulse_monitor_refused", "counter", (), "", "Records refused because they could not be read."),
+    Metric("rankpulse_monitor_actions", "counter", ("kind", "result"), "", "Store actions, by result."),
+    Metric("rankpulse_monitor_loop_lag_seconds", "gauge", (), "seconds", "How late the monitor's loop last woke up."),
+    Metric("rankpulse_store_db_bytes", "gauge", (), "bytes", "Size of the store's database."),
+    Metric("rankpulse_store_revision", "gauge", (), "", "Revision of the store when it was last asked."),
+    Metric("rankpulse_store_alarms", "gauge", (), "", "Alarms raised in the store (NOSPACE, CORRUPT)."),
+    Metric("rankpulse_node_silence_seconds", "gauge", ("node",), "seconds", "Seconds since the node's last heartbeat."),
+    Metric(
+        "rankpulse_node_deadline_seconds",
+        "gauge",
+        ("node",),
+        "seconds",
+        "Adaptive deadline: silence longer than this is a suspicion.",
+    ),
+    Metric("rankpulse_node_suspect", "gauge", ("node",), "", "1 while the node is suspected."),
+    Metric("rankpulse_run_info", "gauge", ("run_uid", "run_id"), "", "Always 1 for a run that is going on."),
+    Metric("rankpulse_run_round", "gauge", ("run_uid",), "", "Round of the run."),
+    Metric("rankpulse_run_ranks", "gauge", ("run_uid",), "", "Ranks seen in the current round."),
+    Metric("rankpulse_run_world_size", "gauge", ("run_uid",), "", "Ranks the current round should have."),
+    Metric("rankpulse_run_step", "gauge", ("run_uid",), "", "Lowest step over the ranks of the current round."),
+    Metric("rankpulse_run_step_spread", "gauge", ("run_uid",), "", "Highest minus lowest step."),
+    Metric(
+        "rankpulse_run_step_deadline_seconds",
+        "gauge",
+        ("run_uid",),
+        "seconds",
+        "Learned deadline of the phase the run is in.",
+    ),
+    Metric("rankpulse_incidents_open", "gauge", ("class",), "", "Open incidents."),
+    Metric("rankpulse_incidents", "counter", ("class",), "", "Incidents opened since this monitor started."),
+    Metric(
+        "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
+    ),
+    Metric(
+        "rankpulse_time_to_detect_seconds",
+        "gauge",
+        ("class",),
+        "seconds",
+        "Fault to incident, of the last incident of the class.",
+    ),
+    Metric(
+        "rankpulse_time_to_recover_seconds",
+        "gauge",
+        ("class",),
+        "seconds",
+        "Incident to first step of all ranks, of the last incident of the class.",
+    ),
+)

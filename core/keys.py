@@ -1,0 +1,164 @@
+"""The key schema, and who may write what: the layout *is* the permission model (etcd roles are prefixes)."""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rankpulse.core import records
+
+ROOT = "/rankpulse/"
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class BadName(ValueError):
+    """A name that cannot be part of a key; the text says which characters can."""
+
+
+def check_name(name: str, what: str) -> str:
+    """`name` if it can stand in a key: letters, digits, `.`, `_`, `-`, at most 128, the first a letter or digit."""
+    if not _SAFE.fullmatch(name):
+        raise BadName(f"{what} {name!r}: use letters, digits, '.', '_' and '-' (at most 128), first a letter or digit")
+    return name
+
+
+class Role(NamedTuple):
+    """An etcd role: the prefixes it may read and the prefixes it may write."""
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+
+
+class Parsed(NamedTuple):
+    """A key, understood: the record kind it holds and the names that the record must repeat."""
+
+    kind: type[records.Record]
+    names: dict[str, Any]
+
+
+class Keys:
+    """Keys of one cluster. Every method returns a full key or a prefix ending in `/`."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = check_name(cluster, "cluster")
+        self.prefix = f"{ROOT}{cluster}/"
+
+    def node(self, node: str) -> str:
+        return f"{self.prefix}nodes/{check_name(node, 'node')}/"
+
+    def nodes(self) -> str:
+        return f"{self.prefix}nodes/"
+
+    def beat(self, node: str) -> str:
+        return self.node(node) + "beat"
+
+    def claim(self, node: str) -> str:
+        return self.node(node) + "agent"
+
+    def state(self, node: str) -> str:
+        return self.node(node) + "state"
+
+    def obs(self, node: str, inc: int, seq: int) -> str:
+        return f"{self.node(node)}obs/{inc:08d}/{seq:010d}"
+
+    def runs(self) -> str:
+        return f"{self.prefix}runs/"
+
+    def roster(self, run_uid: str, round_: int) -> str:
+        return f"{self.runs()}{check_name(run_uid, 'run_uid')}/roster/{round_:06d}"
+
+    def run_state(self, run_uid: str) -> str:
+        return f"{self.runs()}{check_name(run_uid, 'run_uid')}/state"
+
+    def orders(self) -> str:
+        return f"{self.prefix}orders/"
+
+    def order(self, run_uid: str, round_: int, kind: str) -> str:
+        return f"{self.orders()}{check_name(run_uid, 'run_uid')}/{round_:06d}/{check_name(kind, 'kind')}"
+
+    def incidents(self) -> str:
+        return f"{self.prefix}incidents/"
+
+    def incident(self, id_: str) -> str:
+        return self.incidents() + check_name(id_, "incident")
+
+    def leader(self) -> str:
+        return f"{self.prefix}leader"
+
+    def epoch(self) -> str:
+        return f"{self.prefix}epoch"
+
+    def canary(self, monitor: str) -> str:
+        return f"{self.prefix}canary/{check_name(monitor, 'monitor')}"
+
+    def arm(self) -> str:
+        return f"{self.prefix}policy/arm"
+
+    def requests(self) -> str:
+        return f"{self.prefix}requests/"
+
+    def request(self, id_: str) -> str:
+        return self.requests() + check_name(id_, "request")
+
+    def parse(self, key: str) -> Parsed | None:
+        """What `key` holds, or None when it is not a record of ours (canary, epoch, unknown)."""
+        if not key.startswith(self.prefix):
+            return None
+        parts = key[len(self.prefix) :].split("/")
+        rule = _RULES.get((parts[0], len(parts)))
+        try:
+            return rule(parts) if rule else None
+        except ValueError:
+            return None
+
+    def roles(self, node: str) -> dict[str, Role]:
+        """Least privilege per role: `agent` for one node, `monitor`, `operator`."""
+        p = self.prefix
+        return {
+            "agent": Role(
+                read=(self.node(node), self.orders(), p + "cordons/", p + "rdzv/"),
+                write=(self.node(node), p + "rdzv/"),
+            ),
+            "monitor": Role(read=(p,), write=(p,)),
+            "operator": Role(read=(p,), write=(p + "policy/", self.requests())),
+        }
+
+
+def _node_key(parts: list[str]) -> Parsed | None:
+    kinds: dict[str, type[records.Record]] = {
+        "beat": records.Beat,
+        "agent": records.AgentClaim,
+        "state": records.NodeState,
+    }
+    kind = kinds.get(parts[2])
+    return Parsed(kind, {"node": parts[1]}) if kind else None
+
+
+def _obs_key(parts: list[str]) -> Parsed | None:
+    if parts[2] != "obs":
+        return None
+    return Parsed(records.Observation, {"node": parts[1], "inc": int(parts[3]), "seq": int(parts[4])})
+
+
+def _roster_key(parts: list[str]) -> Parsed | None:
+    return Parsed(records.Roster, {"run_uid": parts[1], "round": int(parts[3])}) if parts[2] == "roster" else None
+
+
+def _run_state_key(parts: list[str]) -> Parsed | None:
+    return Parsed(records.RunState, {"run_uid": parts[1]}) if parts[2] == "state" else None
+
+
+def _order_key(parts: list[str]) -> Parsed:
+    return Parsed(records.Order, {"run_uid": parts[1], "round": int(parts[2]), "kind": parts[3]})
+
+
+_RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
+    ("nodes", 3): _node_key,
+    ("nodes", 5): _obs_key,
+    ("runs", 4): _roster_key,
+    ("runs", 3): _run_state_key,
+    ("orders", 4): _order_key,
+    ("incidents", 2): lambda parts: Parsed(records.Incident, {"id": parts[1]}),
+    ("leader", 1): lambda parts: Parsed(records.Leader, {}),
+    ("policy", 2): lambda parts: Parsed(records.Arm, {}) if parts[1] == "arm" else None,
+    ("requests", 2): lambda parts: Parsed(records.Request, {"id": parts[1]}),
+}

@@ -1,0 +1,210 @@
+"""Settings: one frozen value per concern, presets, and a check that reports every problem at once.
+
+Pure: the shell reads the file (TOML) and the environment and hands both in.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from rankpulse.core.keys import BadName, check_name
+
+
+class BadSettings(ValueError):
+    """Everything that is wrong with the settings, one line each, in `problems`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where etcd is and how we prove who we are."""
+
+    endpoints: tuple[str, ...] = ("127.0.0.1:2379",)  # host:port, [v6]:port or http(s)://host:port
+    user: str = ""
+    password_file: str = ""  # never the password itself: files have modes, process lists have not
+    ca_file: str = ""  # given: TLS, verified against it
+    cert_file: str = ""
+    key_file: str = ""
+    timeout_s: float = 3.0  # of one call
+
+
+class DetectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When silence becomes a suspicion and a suspicion a diagnosis. All times in seconds."""
+
+    heartbeat_interval_s: float = 1.0
+    margin_floor_s: float = 1.0  # never suspect earlier than interval + this
+    margin_cap_s: float = 5.0  # nor, by learning alone, later than interval + this
+    quantile: float = 0.999  # of the learned lateness
+    prior_beats: int = 20  # the first beats of a node are judged by margin_cap_s
+    node_dead_after_s: float = 30.0  # silence, no alibi, its run stalled: say so
+    shared_late_fraction: float = 0.5  # this share of the nodes late together: the path is late, not the nodes
+    quiet_s: float = 30.0  # a control-plane incident closes after this much punctuality
+    settle_s: float = 0.7  # exits that look like consequences wait this long for their cause
+    stop_settle_s: float = 60.0  # workers ended by SIGTERM/SIGINT: wait this long for the launcher to go or go on
+    observer_gap_s: float = 2.0  # the monitor's own loop this late: it was asleep, deadlines start anew
+    canary_late_s: float = 2.5  # its own key not seen for this long: it is blind
+    hang_floor_s: float = 30.0  # never call a train phase hung earlier
+    hang_factor: float = 3.0  # times the learned p99 of step time
+    hang_prior_s: float = 900.0  # deadline of a phase of which nothing is known yet
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    node: str = ""  # "" = host name
+    run_dir: str = ""  # "" = $RANKPULSE_DIR or /dev/shm/rankpulse
+    spool_dir: str = ""  # "" = <run_dir>/spool; give a disk path to survive a reboot
+    spool_max: int = 10_000  # observations kept while the store is away
+    listen: str = "127.0.0.1:9465"  # /metrics and /healthz; "" = none
+    scan_interval_s: float = 0.25  # looking for new slots
+
+
+class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = ""  # "" = host name and pid
+    listen: str = "127.0.0.1:9460"
+    lease_ttl_s: float = 10.0  # of leadership
+    tick_interval_s: float = 0.25
+    compact_every_s: float = 300.0
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything, by section. `preset` chooses the defaults that the other sections then change."""
+
+    cluster: str = "default"
+    preset: str = "default"
+    store: StoreSettings = StoreSettings()
+    detect: DetectSettings = DetectSettings()
+    agent: AgentSettings = AgentSettings()
+    monitor: MonitorSettings = MonitorSettings()
+
+
+PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    "default": {},
+    # one machine room, a quiet network: suspect sooner
+    "lan": {"detect": {"margin_floor_s": 0.5, "margin_cap_s": 3.0, "node_dead_after_s": 20.0}},
+    # the store is far away: allow for it
+    "wan": {
+        "store": {"timeout_s": 10.0},
+        "detect": {
+            "heartbeat_interval_s": 2.0,
+            "margin_floor_s": 3.0,
+            "margin_cap_s": 15.0,
+            "node_dead_after_s": 90.0,
+            "canary_late_s": 8.0,
+        },
+        "monitor": {"lease_ttl_s": 30.0},
+    },
+    # fault drills on one box: everything short
+    "drill": {
+        "detect": {
+            "heartbeat_interval_s": 0.5,
+            "margin_floor_s": 0.5,
+            "margin_cap_s": 1.5,
+            "node_dead_after_s": 15.0,
+            "quiet_s": 8.0,
+            "stop_settle_s": 40.0,
+            "hang_floor_s": 8.0,
+        },
+        "monitor": {"lease_ttl_s": 5.0, "tick_interval_s": 0.1},
+    },
+}
+
+
+def parse(tree: Mapping[str, Any]) -> Settings:
+    """Settings from a parsed TOML file. Raises `BadSettings` with every problem, each naming its key."""
+    problems: list[str] = []
+    preset = tree.get("preset", "default")
+    base = PRESETS.get(preset) if isinstance(preset, str) else None
+    if base is None:
+        problems.append(f"preset {preset!r}: choose one of {', '.join(PRESETS)}")
+        base = {}
+    sections: dict[str, Any] = {}
+    for name, kind in _SECTIONS.items():
+        given = tree.get(name, {})
+        if not isinstance(given, Mapping):
+            problems.append(f"{name}: must be a table, [{name}]")
+            given = {}
+        sections[name] = _section(name, kind, {**base.get(name, {}), **given}, problems)
+    for key in tree.keys() - _SECTIONS.keys() - {"cluster", "preset"}:
+        problems.append(f"{key}: unknown; known are cluster, preset and the tables {', '.join(_SECTIONS)}")
+    cluster = tree.get("cluster", "default")
+    _check_cluster(cluster, problems)
+    if problems:
+        raise BadSettings(sorted(problems))
+    settings = Settings(cluster=cluster, preset=preset, **sections)
+    problems = problems_of(settings)
+    if problems:
+        raise BadSettings(problems)
+    return settings
+
+
+def preset(name: str) -> Settings:
+    """The settings of a preset, unchanged."""
+    return parse({"preset": name})
+
+
+_SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "store": StoreSettings,
+    "detect": DetectSettings,
+    "agent": AgentSettings,
+    "monitor": MonitorSettings,
+}
+
+
+def _check_cluster(cluster: Any, problems: list[str]) -> None:
+    try:
+        check_name(cluster, "cluster") if isinstance(cluster, str) else problems.append("cluster: must be a string")
+    except BadName as error:
+        problems.append(str(error))
+
+
+def _section(name: str, kind: type[msgspec.Struct], given: Mapping[str, Any], problems: list[str]) -> Any:
+    """One section, field by field, so that one bad field does not hide the others."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    good: dict[str, Any] = {}
+    for key, value in given.items():
+        field = fields.get(key)
+        if field is None:
+            problems.append(f"{name}.{key}: unknown; known are {', '.join(sorted(fields))}")
+            continue
+        try:
+            good[key] = msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            problems.append(f"{name}.{key}: {error}")
+    return kind(**good)
+
+
+def problems_of(settings: Settings) -> list[str]:
+    """What is wrong with values that have the right types: ranges and combinations."""
+    detect, problems = settings.detect, []
+    for section, value in (("store", settings.store), ("detect", detect), ("monitor", settings.monitor)):
+        for field in msgspec.structs.fields(type(value)):
+            number = getattr(value, field.name)
+            if isinstance(number, float) and not (math.isfinite(number) and number > 0):
+                problems.append(f"{section}.{field.name}: {number} must be a positive number")
+    checks = (
+        (detect.margin_floor_s <= detect.margin_cap_s, "detect.margin_floor_s must not exceed detect.margin_cap_s"),
+        (detect.quantile < 1, "detect.quantile must lie between 0 and 1"),
+        (detect.shared_late_fraction <= 1, "detect.shared_late_fraction must lie between 0 and 1"),
+        (detect.prior_beats >= 1, "detect.prior_beats must be at least 1"),
+        (0.1 <= detect.heartbeat_interval_s <= 60, "detect.heartbeat_interval_s must lie between 0.1 and 60"),
+        (
+            settings.monitor.lease_ttl_s >= 2,
+            "monitor.lease_ttl_s must be at least 2: etcd raises smaller ones silently",
+        ),
+        (settings.agent.spool_max >= 1, "agent.spool_max must be at least 1"),
+        (0.05 <= settings.agent.scan_interval_s <= 60, "agent.scan_interval_s must lie between 0.05 and 60"),
+        (bool(settings.store.endpoints), "store.endpoints must name at least one host:port"),
+        (
+            bool(settings.store.cert_file) == bool(settings.store.key_file),
+            "store.cert_file and store.key_file go together",
+        ),
+        (
+            bool(settings.store.user) == bool(settings.store.password_file),
+            "store.user and store.password_file go together",
+        ),
+    )
+    problems += [text for good, text in checks if not good]
+    return sorted(problems)

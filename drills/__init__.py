@@ -1,0 +1,1 @@
+"""Fault injectors and the runner behind `rankpulse demo`."""

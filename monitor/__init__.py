@@ -1,0 +1,1 @@
+"""The coordinator: election, loop, executor, metrics, HTTP."""
