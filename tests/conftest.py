@@ -1,0 +1,26 @@
+"""Fixtures for all rooms: one real etcd per test run, and a cluster name of its own for each test."""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# tests are no package; this is what makes `from support import ...` work from every folder
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[str]:
+    """`host:port` of an etcd that all tests share. It stays up: a test that breaks etcd starts its own."""
+    from rankpulse.store.embedded import EmbeddedEtcd
+
+    with EmbeddedEtcd() as server:
+        yield server.endpoint
+
+
+@pytest.fixture
+def cluster() -> str:
+    """A cluster name that no other test uses."""
+    return f"t{uuid.uuid4().hex[:12]}"
