@@ -1,0 +1,103 @@
+"""What the monitor shows over HTTP: `/metrics`, `/healthz`, `/readyz`, `/state`. It changes nothing."""
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from rankpulse.core.settings import BadSettings
+
+log = logging.getLogger("rankpulse.monitor")
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` taken apart. Raises `BadSettings`."""
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise BadSettings([f"monitor.listen {listen!r}: must be host:port, for example 127.0.0.1:9460"])
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+class PortTaken(Exception):
+    """Nothing can listen there; the text says how to choose another place."""
+
+
+class Pages:
+    """The HTTP server. `state` and `trouble` are asked at every request."""
+
+    def __init__(
+        self,
+        *,
+        state: Callable[[], dict[str, Any]],
+        alive: Callable[[], str],
+        ready: Callable[[], str],
+        registry: CollectorRegistry,
+    ) -> None:
+        """`alive` and `ready` return "" or the reason why not."""
+        self._state, self._alive, self._ready, self._registry = state, alive, ready, registry
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, listen: str) -> str:
+        """Serve; returns the URL others can use. Raises `PortTaken` or `BadSettings`."""
+        host, port = parse_listen(listen)
+        app = web.Application()
+        routes = {"/": self._index, "/metrics": self._metrics, "/state": self._json}
+        app.add_routes([web.get(path, handler) for path, handler in routes.items()])
+        app.add_routes([web.get("/healthz", self._health), web.get("/readyz", self._readiness)])
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self.stop()
+            raise PortTaken(
+                f"cannot listen on {listen}: {error.strerror or error}. Another monitor may run here already; "
+                f"choose another place with --listen HOST:PORT or monitor.listen in the configuration"
+            ) from error
+        bound = self._runner.addresses[0]
+        if not _is_local(host):
+            log.warning("listening on %s: anyone who reaches this port can read it", listen)
+        return f"http://{_reachable(host)}:{bound[1]}"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return web.Response(text="rankpulse monitor: /state /metrics /healthz /readyz\n")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def _json(self, request: web.Request) -> web.Response:
+        return web.json_response(self._state())
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return _verdict(self._alive())
+
+    async def _readiness(self, request: web.Request) -> web.Response:
+        return _verdict(self._ready())
+
+
+def _verdict(reason: str) -> web.Response:
+    return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _reachable(host: str) -> str:
+    """The name under which other machines reach what listens on `host`."""
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host

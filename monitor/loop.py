@@ -1,0 +1,199 @@
+"""The monitor's loop: drain the watch, tick the engine, carry out what it decided.
+
+Order matters more than speed. The engine ticks only after the backlog of the watch was folded, and never while it
+waits to see its own last writes come back: so it decides on the present, and decides nothing twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from rankpulse.core.events import Action, Event, Garbled, LeftOffice, Seen, TookOffice
+from rankpulse.core.keys import Keys
+from rankpulse.core.settings import Settings
+from rankpulse.monitor.canary import Canary
+from rankpulse.monitor.clock import Clock
+from rankpulse.monitor.election import Election
+from rankpulse.monitor.executor import DONE, FAILED, Executor, Verdict, say
+from rankpulse.monitor.translate import Translator, leader_sights
+from rankpulse.monitor.vitals import Vitals
+from rankpulse.store.api import Listing, Lost, Sight, Store, StoreError
+
+REOPEN_S: Final = 2.0  # between attempts to follow when the store forbids it
+BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0)  # before a new listing when batch after batch fails
+log = logging.getLogger("rankpulse.monitor")
+
+
+class EngineLike(Protocol):
+    """What the loop needs of the engine."""
+
+    def step(self, event: Event) -> None: ...
+
+    def tick(self, now: float, at: float) -> tuple[Action, ...]: ...
+
+    def snapshot(self, now: float) -> dict[str, Any]: ...
+
+
+class Loop:
+    """One monitor. `run` is for ever; `turn` is one pass of it, which tests call by hand."""
+
+    def __init__(
+        self,
+        engine: EngineLike,
+        store: Store,
+        keys: Keys,
+        settings: Settings,
+        *,
+        election: Election,
+        executor: Executor,
+        canary: Canary,
+        translator: Translator,
+        clock: Clock,
+        vitals: Vitals,
+    ) -> None:
+        self.engine, self.vitals = engine, vitals
+        self._store, self._keys, self._settings, self._clock = store, keys, settings, clock
+        self._election, self._executor, self._canary, self._translator = election, executor, canary, translator
+        self._queue: asyncio.Queue[tuple[Sight, float]] = asyncio.Queue()
+        self._reader: asyncio.Task[None] | None = None
+        self._folded = 0  # everything up to this revision is in the engine
+        self._gate = 0  # no decision before this revision is folded
+        self._relisting = True  # no decision before a listing is folded
+        self._held_since: float | None = None
+        self._failures = 0
+        self.office = 0  # epoch that the engine was told, 0: none
+
+    async def run(self) -> None:
+        """Turn every tick interval; for ever."""
+        self.follow_anew()
+        due = self._clock.now()
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, due - self._clock.now()))
+                self.vitals.loop_lag_s = max(0.0, self._clock.now() - due)
+                if self.vitals.loop_lag_s > self._settings.detect.observer_gap_s:
+                    await self._wait_for_own_echo()
+                await self.turn()
+                due = self._clock.now() + self._settings.monitor.tick_interval_s
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop following."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader], timeout=2.0)
+
+    async def turn(self) -> None:
+        """Fold what came, then decide and act if we see clearly enough."""
+        self._drain()
+        self._office_news()
+        now = self._clock.now()
+        self._count_blindness(now)
+        if not self._may_decide(now):
+            return
+        actions = self.engine.tick(now, self._clock.utc())
+        if self.office and not self._translator.lost:
+            self._digest(await self._executor.run(actions))
+        else:
+            say(actions)
+
+    def follow_anew(self) -> None:
+        """Begin with a listing: what was known of the store's content is replaced, and nothing decided before."""
+        if self._reader is not None:
+            self._reader.cancel()
+        self._queue = asyncio.Queue()
+        self._relisting, self._gate = True, 0
+        delay = BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1] if self._failures else 0.0
+        self._reader = asyncio.create_task(self._read(self._queue, delay), name="watch")
+
+    async def _read(self, queue: asyncio.Queue[tuple[Sight, float]], delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        said = ""
+        while True:
+            reason = "the watch ended"
+            sights = self._store.follow(self._keys.prefix)
+            try:
+                async for sight in sights:
+                    queue.put_nowait((sight, self._clock.now()))
+            except StoreError as error:
+                reason = str(error)
+            finally:
+                with suppress(AttributeError):
+                    await sights.aclose()  # type: ignore[attr-defined]
+            queue.put_nowait((Lost(reason), self._clock.now()))
+            if reason != said:
+                log.error("cannot follow the store: %s", reason)
+            said = reason
+            await asyncio.sleep(REOPEN_S)
+
+    def _drain(self) -> None:
+        while not self._queue.empty():
+            sight, received_at = self._queue.get_nowait()
+            self._fold(self._translator.events(sight, received_at))
+            for present, revision in leader_sights(sight, self._keys.leader()):
+                self._election.saw_leader(present, revision)
+            if isinstance(sight, Listing):
+                self._folded, self._relisting, self.vitals.listed = sight.revision, False, True
+            elif not isinstance(sight, Lost):
+                self._folded = max(self._folded, sight.revision)
+        self.vitals.sight_lost = self._translator.lost
+
+    def _fold(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Seen):
+                self.vitals.events[type(event.record).__name__.lower()] += 1
+            elif isinstance(event, Garbled):
+                self.vitals.refused += 1
+            self.engine.step(event)
+
+    def _office_news(self) -> None:
+        """Tell the engine whether we lead; taking office only once all that was written before it is folded."""
+        term, now = self._election.term(), self._clock.now()
+        if self.office and (term is None or term.epoch != self.office):
+            self.office = 0
+            self.engine.step(LeftOffice(self._election.reason, now))
+        if term is not None and not self.office and not self._relisting and self._folded >= term.revision:
+            self.office = term.epoch
+            self.engine.step(TookOffice(term.epoch, now))
+
+    def _may_decide(self, now: float) -> bool:
+        """Whether the engine sees the present; waiting for that too long is itself a loss of sight."""
+        if self._translator.lost or not (self._relisting or self._folded < self._gate):
+            self._held_since = None
+            return True
+        if self._held_since is None:
+            self._held_since = now
+        if now - self._held_since <= self._settings.detect.canary_late_s:
+            return False
+        self._fold(self._translator.lose("the watch does not show what the store holds", now))
+        self.vitals.sight_lost = self._translator.lost
+        self.follow_anew()
+        return True
+
+    def _digest(self, verdict: Verdict) -> None:
+        self._gate = max(self._gate, verdict.revision)
+        if verdict.result == DONE:
+            self._failures = 0 if verdict.revision else self._failures
+        elif verdict.result == FAILED:
+            if not self._failures:
+                log.warning("a decision could not be written, it will be taken anew: %s", verdict.reason)
+            self._failures += 1
+            self.follow_anew()
+        else:
+            self._office_news()
+
+    async def _wait_for_own_echo(self) -> None:
+        """After a sleep the watch has a backlog of unknown length: decide nothing before a fresh write came through."""
+        try:
+            async with asyncio.timeout(self._settings.detect.observer_gap_s):
+                self._gate = max(self._gate, await self._canary.sing())
+        except (StoreError, TimeoutError):
+            return  # the canary will be late, and the engine blind
+
+    def _count_blindness(self, now: float) -> None:
+        last, self.vitals.last_turn = self.vitals.last_turn, now
+        if last is not None and (self._translator.lost or not self.vitals.listed):
+            self.vitals.blind_s += now - last

@@ -1,0 +1,209 @@
+"""Puts the monitor together and runs it until it is told to stop."""
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from random import Random
+from typing import Any, Final
+
+from rankpulse.core.engine import Engine
+from rankpulse.core.keys import Keys, check_name
+from rankpulse.core.settings import BadSettings, Settings
+from rankpulse.monitor import clock as clocks
+from rankpulse.monitor.canary import Canary
+from rankpulse.monitor.clock import Clock
+from rankpulse.monitor.election import Election
+from rankpulse.monitor.executor import Executor
+from rankpulse.monitor.http import Pages, PortTaken
+from rankpulse.monitor.loop import Loop
+from rankpulse.monitor.metrics import registry
+from rankpulse.monitor.translate import Translator
+from rankpulse.monitor.upkeep import Upkeep
+from rankpulse.monitor.vitals import Vitals
+from rankpulse.store.api import Store, StoreError
+from rankpulse.store.etcd import open_store
+
+STUCK_S: Final = 30.0  # a loop that has not turned for so long is not alive
+RECONNECT_S: Final = 2.0
+EXIT_BAD_SETUP: Final = 2
+log = logging.getLogger("rankpulse.monitor")
+
+
+def default_name() -> str:
+    """Host name and pid, in the characters a key may have."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname()).lstrip(".-")[:100]
+    return f"{host or 'monitor'}-{os.getpid()}"
+
+
+def package_version() -> str:
+    try:
+        return version("rankpulse")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Monitor:
+    """All parts of one monitor, from its settings and clock."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.settings, self.clock, self.vitals = settings, clock, Vitals()
+        self.keys = Keys(settings.cluster)
+        self.name = check_name(settings.monitor.name or default_name(), "monitor.name")
+        self.engine = Engine(settings, self.keys)
+        self.loop: Loop | None = None
+        self.election: Election | None = None
+        self.url = ""
+        self.pages = Pages(
+            state=self.state, alive=self.alive, ready=self.ready, registry=registry(self.state, self.vitals)
+        )
+
+    def assemble(self, store: Store) -> list[Any]:
+        """The coroutines that make it live once there is a store."""
+        settings, clock, keys = self.settings, self.clock, self.keys
+        token = secrets.token_hex(8).encode()
+        canary = Canary(store, keys.canary(self.name), token, clock)
+        rng = Random(secrets.randbits(64))  # noqa: S311 - spreads retries, guards nothing
+        self.election = Election(
+            store, keys, name=self.name, url=self.url, ttl_s=settings.monitor.lease_ttl_s, clock=clock, rng=rng
+        )
+        self.loop = Loop(
+            self.engine,
+            store,
+            keys,
+            settings,
+            election=self.election,
+            executor=Executor(store, keys, self.election, self.vitals),
+            canary=canary,
+            translator=Translator(keys, keys.canary(self.name), token),
+            clock=clock,
+            vitals=self.vitals,
+        )
+        upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
+        return [self.loop.run(), canary.run(), self.election.run(), upkeep.run()]
+
+    def _leads(self) -> bool:
+        return self.loop is not None and self.loop.office > 0
+
+    def state(self) -> dict[str, Any]:
+        """The engine's snapshot with what the shell knows about itself."""
+        shown = self.engine.snapshot(self.clock.now())
+        return {
+            **shown,
+            "monitor": self.name,
+            "version": package_version(),
+            "cluster": self.settings.cluster,
+            "url": self.url,
+            "leads": self._leads(),
+            "epoch": self.loop.office if self.loop and self.loop.office else shown.get("epoch") or 0,
+            "blind": self.blind() or shown.get("blind") or "",
+            "store": {
+                "version": self.vitals.store.version if self.vitals.store else "",
+                "alarms": list(self.vitals.store.alarms) if self.vitals.store else [],
+                "error": self.vitals.store_error,
+            },
+        }
+
+    def blind(self) -> str:
+        """Why the shell cannot see the store, or ""."""
+        if self.vitals.trouble:
+            return self.vitals.trouble
+        return self.vitals.sight_lost or ("" if self.vitals.listed else "the store has not been listed yet")
+
+    def ready(self) -> str:
+        return self.blind() or str(self.engine.snapshot(self.clock.now()).get("blind") or "")
+
+    def alive(self) -> str:
+        last = self.vitals.last_turn
+        if last is not None and self.clock.now() - last > STUCK_S:
+            return f"the loop has not turned for {self.clock.now() - last:.0f} s"
+        return ""
+
+
+async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
+    """Run until SIGTERM, SIGINT or `stop`. Returns the exit code: 0 after a clean stop, 2 when the setup is wrong."""
+    _log_to_stderr()
+    stop = stop or asyncio.Event()
+    _stop_on_signals(stop)
+    try:
+        monitor = Monitor(settings, clocks.system())
+        if settings.monitor.listen:
+            monitor.url = await monitor.pages.start(settings.monitor.listen)
+            log.info("monitor %s: %s/state", monitor.name, monitor.url)
+    except (BadSettings, PortTaken, ValueError) as error:
+        log.error("%s", error)
+        return EXIT_BAD_SETUP
+    try:
+        store = await _connect(monitor, stop)
+        return 0 if store is None else await _live(monitor, store, stop)
+    except ValueError as error:  # a setting that only the store can judge
+        log.error("%s", error)
+        return EXIT_BAD_SETUP
+    finally:
+        await monitor.pages.stop()
+
+
+async def _connect(monitor: Monitor, stop: asyncio.Event) -> Store | None:
+    """The store, however long it takes; None when stopped meanwhile. What is wrong is said once."""
+    while not stop.is_set():
+        try:
+            store = await open_store(monitor.settings.store)
+            monitor.vitals.trouble = ""
+            return store
+        except StoreError as error:
+            if str(error) != monitor.vitals.trouble:
+                log.error("%s (keeps trying)", error)
+            monitor.vitals.trouble = str(error)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), RECONNECT_S)
+    return None
+
+
+async def _live(monitor: Monitor, store: Store, stop: asyncio.Event) -> int:
+    tasks = [asyncio.ensure_future(part) for part in monitor.assemble(store)]
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        done, _ = await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {stopped}:
+            task.result()  # parts end only by failing
+        return 0
+    finally:
+        for task in [*tasks, stopped]:
+            task.cancel()
+        await asyncio.gather(*tasks, stopped, return_exceptions=True)
+        await _farewell(monitor, store)
+
+
+async def _farewell(monitor: Monitor, store: Store) -> None:
+    """Leave office and the store within a few seconds, whatever the store does."""
+    with suppress(TimeoutError, StoreError):
+        async with asyncio.timeout(4.0):
+            if monitor.election is not None:
+                await monitor.election.resign()
+            await store.delete(monitor.keys.canary(monitor.name))
+    with suppress(TimeoutError, StoreError):
+        async with asyncio.timeout(1.0):
+            await store.close()
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread: the caller stops us
+            loop.add_signal_handler(number, stop.set)
+
+
+def _log_to_stderr() -> None:
+    if log.handlers or logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s monitor %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

@@ -1,0 +1,81 @@
+"""A monitor's parts on a virtual clock and a store in memory, and an engine that does as it is told."""
+
+from random import Random
+from typing import Any
+
+from rankpulse.core.events import Action, Event
+from rankpulse.core.keys import Keys
+from rankpulse.core.settings import Settings, preset
+from rankpulse.monitor.canary import Canary
+from rankpulse.monitor.clock import Clock
+from rankpulse.monitor.election import Election
+from rankpulse.monitor.executor import Executor
+from rankpulse.monitor.loop import Loop
+from rankpulse.monitor.translate import Translator
+from rankpulse.monitor.vitals import Vitals
+from rankpulse.store.memory import MemoryStore
+
+KEYS = Keys("c")
+
+
+class Time:
+    """Seconds that pass only when told to; a monitor may have one of its own and be paused in it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def clock(self) -> Clock:
+        return Clock(now=self, utc=lambda: 1.7e9 + self.seconds)
+
+
+class PuppetEngine:
+    """Folds nothing; a tick returns what the test put into `plans`, once, if it was told that it leads."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.ticks: list[float] = []
+        self.plans: list[tuple[Action, ...]] = []
+        self.always: tuple[Action, ...] = ()
+
+    def step(self, event: Event) -> None:
+        self.events.append(event)
+
+    def tick(self, now: float, at: float) -> tuple[Action, ...]:
+        self.ticks.append(now)
+        return self.plans.pop(0) if self.plans else self.always
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        return {"blind": ""}
+
+    def names(self) -> list[str]:
+        return [type(event).__name__ for event in self.events]
+
+
+class Bench:
+    """One monitor, its parts in reach."""
+
+    def __init__(self, store: MemoryStore, time: Time, name: str = "m1", settings: Settings | None = None) -> None:
+        settings = settings or preset("drill")
+        self.store, self.time, self.name = store, time, name
+        self.engine, self.vitals = PuppetEngine(), Vitals()
+        clock, token = time.clock(), name.encode()
+        self.election = Election(
+            store, KEYS, name=name, url="", ttl_s=settings.monitor.lease_ttl_s, clock=clock, rng=Random(1)
+        )
+        self.executor = Executor(store, KEYS, self.election, self.vitals)
+        self.canary = Canary(store, KEYS.canary(name), token, clock)
+        self.loop = Loop(
+            self.engine,
+            store,
+            KEYS,
+            settings,
+            election=self.election,
+            executor=self.executor,
+            canary=self.canary,
+            translator=Translator(KEYS, KEYS.canary(name), token),
+            clock=clock,
+            vitals=self.vitals,
+        )
