@@ -6,6 +6,14 @@ bytes in a shared mapping: a fixed head, the *pulse* (rewritten at every step, g
 
 Everything that comes out of `read` is untrusted: whoever owns the file wrote it. `read` is total: it returns a
 `Slot` or raises `SlotRefused` with a reason, whatever the bytes are.
+
+Why a read is whole. The writer makes one `PULSE.pack_into` per write; CPython zeroes the target, then stores field
+after field, so `begin` is stored before everything else and `end` after it. Both carry the number of the write,
+which only grows and is never 0 (0 is what the zeroing leaves). The reader takes three copies. `end == g` in the first:
+write g was over. `begin == g` in the last: write g+1 had not begun. So the middle copy, taken between the two, is
+write g, in whatever order a copy reads its bytes. (Processors that reorder stores could still mix two neighbouring
+writes; the guards of the middle copy make even that improbable, and the next beat repairs it.) The ending is
+written length 0, body, length; it counts only when it is equal in all three copies.
 """
 
 import json
@@ -17,8 +25,9 @@ MAGIC = b"RKPULSE\0"
 VERSION = 1
 SLOT_SIZE = 4096
 HEAD = struct.Struct("<8sHHI")  # magic, version, reserved, size
-# begin, step, first_step, stamp_ns, loss, phase, pulses, end: `begin` and `end` are equal in a whole write
+# begin, step, first_step, stamp_ns, loss, phase, pulses, end: `begin` and `end` are equal and not 0 in a whole write
 PULSE = struct.Struct("<Qqqqd16sQQ")
+PULSE_END = 7  # index of `end`
 PULSE_AT = 64
 IDENTITY_AT = 256
 IDENTITY_MAX = 2048
@@ -38,7 +47,10 @@ class SlotRefused(ValueError):
 
 
 class Pulse(NamedTuple):
-    """What the rank last said. `step` and `first_step` are -1 before the first step; `stamp_ns` is CLOCK_MONOTONIC."""
+    """What the rank last said. `step` and `first_step` are -1 before the first step; `stamp_ns` is CLOCK_MONOTONIC.
+
+    `loss` is NaN when unknown. `pulses` counts the writes: steps and changes of phase.
+    """
 
     step: int
     first_step: int
@@ -68,22 +80,42 @@ def head() -> bytes:
     return HEAD.pack(MAGIC, VERSION, 0, SLOT_SIZE)
 
 
+def image(identity: dict[str, Any], pulse: Pulse, ending: dict[str, Any] | None = None) -> bytes:
+    """A whole slot as bytes: what a writer leaves behind. ValueError when a part does not fit."""
+    data = bytearray(SLOT_SIZE)
+    phase = pulse.phase.encode("ascii", "replace")
+    step, first_step, stamp_ns, loss, _phase, pulses = pulse
+    guard = max(pulses, 1)
+    PULSE.pack_into(data, PULSE_AT, guard, step, first_step, stamp_ns, loss, phase, pulses, guard)
+    for at, value, limit in ((IDENTITY_AT, identity, IDENTITY_MAX), (ENDING_AT, ending, ENDING_MAX)):
+        body = b"" if value is None else pack_json(value, limit)
+        data[at : at + len(body)] = body
+    data[: HEAD.size] = head()
+    return bytes(data)
+
+
 def read(copy: Callable[[], bytes], *, attempts: int = 8) -> Slot:
     """Read a slot through `copy`, which returns the file's bytes anew at each call.
 
-    Two equal copies of the pulse whose guards agree are a whole write; anything else is tried again. Raises
-    `SlotRefused` for foreign, old, short, or endlessly torn bytes.
+    Raises `SlotRefused` for foreign, old, short, or endlessly torn bytes, and for an identity or an ending that is
+    not a JSON object of sound text.
     """
-    data = copy()
-    _check_head(data)
+    first = copy()
+    _check_head(first)
+    middle = copy()
     for _ in range(attempts):
-        again = copy()
-        whole = _pulse_bytes(data) == _pulse_bytes(again)
-        begin, *_rest, end = PULSE.unpack(_pulse_bytes(again)) if len(again) == SLOT_SIZE else (0, 1)
-        if whole and begin == end:
-            return Slot(_pulse(again), _json(again, IDENTITY_AT, IDENTITY_MAX, "identity") or {}, _ending(again))
-        data = again
+        last = copy()
+        if _whole(first, middle, last):
+            return Slot(_pulse(middle), _json(middle, IDENTITY_AT, IDENTITY_MAX, "identity") or {}, _ending(middle))
+        first, middle = middle, last
     raise SlotRefused("torn at every read: its writer died in the middle of a write, or it is not a slot")
+
+
+def _whole(first: bytes, middle: bytes, last: bytes) -> bool:
+    if not len(first) == len(middle) == len(last) == SLOT_SIZE:
+        return False
+    guards = {guard for data in (first, middle, last) for guard in PULSE.unpack_from(data, PULSE_AT)[::PULSE_END]}
+    return len(guards) == 1 and 0 not in guards and first[ENDING_AT:] == middle[ENDING_AT:] == last[ENDING_AT:]
 
 
 def _check_head(data: bytes) -> None:
@@ -100,13 +132,10 @@ def _check_head(data: bytes) -> None:
         raise SlotRefused(f"slot says it has {size} bytes, expected {SLOT_SIZE}: corrupt")
 
 
-def _pulse_bytes(data: bytes) -> bytes:
-    return data[PULSE_AT : PULSE_AT + PULSE.size]
-
-
 def _pulse(data: bytes) -> Pulse:
-    _begin, step, first_step, stamp_ns, loss, phase, pulses, _end = PULSE.unpack(_pulse_bytes(data))
-    name = phase.rstrip(b"\0").decode("ascii", "replace")
+    _begin, step, first_step, stamp_ns, loss, phase, pulses, _end = PULSE.unpack_from(data, PULSE_AT)
+    text = phase.rstrip(b"\0").decode("ascii", "replace")
+    name = "".join(letter if letter.isprintable() else "?" for letter in text)  # it ends up on terminals
     return Pulse(step, first_step, stamp_ns, loss, name or PHASE_INIT, pulses)
 
 
@@ -121,7 +150,8 @@ def _json(data: bytes, at: int, limit: int, what: str) -> dict[str, Any] | None:
     if length > limit - LENGTH.size:
         raise SlotRefused(f"{what} of {length} bytes, at most {limit - LENGTH.size}: corrupt")
     try:
-        value = json.loads(data[at + LENGTH.size : at + LENGTH.size + length])
+        value = json.loads(data[at + LENGTH.size : at + LENGTH.size + length].decode())
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates pass as JSON, and break whoever writes them on
     except (ValueError, RecursionError) as error:
         raise SlotRefused(f"{what} is not JSON: corrupt") from error
     if not isinstance(value, dict):

@@ -1,0 +1,66 @@
+"""torch's interfaces that are not promised to stay: each is asked for here, and each may be missing.
+
+Every function returns "ok" or why the capability is missing. See docs/torch-interfaces.md.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+SOCKET_PATH_MAX = 107  # sun_path of Linux, less the closing zero
+Hook = Callable[[object, object, object], None]
+
+
+def find_torch(environ: Mapping[str, str]) -> Any:
+    """torch if the program has imported it, or will in any case (it was started by torchelastic); else None."""
+    torch = sys.modules.get("torch")
+    if torch is None and "TORCHELASTIC_RUN_ID" in environ:
+        try:
+            torch = importlib.import_module("torch")
+        except Exception:  # a broken torch is for the program to meet, not for us to report first
+            return None
+    return torch
+
+
+def count_optimizer_steps(torch: Any, hook: Hook) -> str:
+    """Have `hook(optimizer, args, kwargs)` called after each step of any optimizer.
+
+    It is never taken back: that could happen in the middle of torch's walk over its hooks, which would then raise.
+    """
+    if torch is None:
+        return "torch was not imported before attach()"
+    try:
+        register = importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook
+    except (ImportError, AttributeError):
+        return "this torch has no register_optimizer_step_post_hook"
+    try:
+        register(hook)
+    except Exception as error:
+        return f"register_optimizer_step_post_hook refused: {type(error).__name__}"
+    return "ok"
+
+
+def open_worker_server(torch: Any, path: str) -> str:
+    """Open torch's worker server (C++ threads, HTTP) on the unix socket `path`."""
+    if torch is None:
+        return "torch was not imported before attach()"
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX:
+        return f"the socket path is longer than {SOCKET_PATH_MAX} bytes: choose a shorter RANKPULSE_DIR"
+    try:
+        server = importlib.import_module("torch._C._distributed_c10d")._WorkerServer(path)
+    except (ImportError, AttributeError):
+        return "this torch has no torch._C._distributed_c10d._WorkerServer"
+    except Exception as error:
+        return f"_WorkerServer refused: {type(error).__name__}: {error}"
+    return _keep_for_ever(server)
+
+
+def _keep_for_ever(server: object) -> str:
+    """Never destroy the server: its destructor joins threads that a forked child has not (it aborts there), and at
+    the interpreter's end it would wait, with the interpreter locked, for handlers that want the lock."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+    return "ok"
