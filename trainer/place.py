@@ -137,7 +137,7 @@ def _age_s(dir_fd: int, name: str) -> float:
 
 
 def _idle(dir_fd: int, name: str) -> bool:
-    """Whether nobody maps the slot (a process of another pid namespace looks dead from here). A socket outlives its slot."""
+    """Whether nobody maps the slot: a process of another pid namespace looks dead from here. A socket goes last."""
     if not name.endswith(".slot"):
         return not os.path.exists(f"/proc/self/fd/{dir_fd}/{name.removesuffix('.sock')}.slot")
     fd = _open_quietly(dir_fd, name)

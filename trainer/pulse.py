@@ -160,7 +160,7 @@ class Pulse:
 
     def _number(self, n: object) -> int:
         """A step number for anything that `step` may be given."""
-        number = plain_int(n)
+        number = None if n is None else plain_int(n)
         if number is not None and 0 <= number <= LARGEST_STEP:
             return number
         if self._auto and self._step > 0:
