@@ -18,7 +18,7 @@ log = logging.getLogger("rankpulse.monitor")
 def parse_listen(listen: str) -> tuple[str, int]:
     """`host:port` or `[v6]:port` taken apart. Raises `BadSettings`."""
     host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise BadSettings([f"monitor.listen {listen!r}: must be host:port, for example 127.0.0.1:9460"])
     return host.strip("[]") or "0.0.0.0", int(port)
 

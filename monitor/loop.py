@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from rankpulse.core.events import Action, Event, Garbled, LeftOffice, Seen, TookOffice
 from rankpulse.core.keys import Keys
+from rankpulse.core.records import Incident
 from rankpulse.core.settings import Settings
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
@@ -91,7 +92,7 @@ class Loop:
         self._drain()
         self._office_news()
         now = self._clock.now()
-        self._count_blindness(now)
+        self.vitals.last_turn = now
         if not self._may_decide(now):
             return
         actions = self.engine.tick(now, self._clock.utc())
@@ -145,6 +146,8 @@ class Loop:
         for event in events:
             if isinstance(event, Seen):
                 self.vitals.events[type(event.record).__name__.lower()] += 1
+                if isinstance(event.record, Incident):
+                    self.vitals.note_incident(event.record)
             elif isinstance(event, Garbled):
                 self.vitals.refused += 1
             self.engine.step(event)
@@ -192,8 +195,3 @@ class Loop:
                 self._gate = max(self._gate, await self._canary.sing())
         except (StoreError, TimeoutError):
             return  # the canary will be late, and the engine blind
-
-    def _count_blindness(self, now: float) -> None:
-        last, self.vitals.last_turn = self.vitals.last_turn, now
-        if last is not None and (self._translator.lost or not self.vitals.listed):
-            self.vitals.blind_s += now - last

@@ -31,7 +31,6 @@ from rankpulse.store.api import Store, StoreError
 from rankpulse.store.etcd import open_store
 
 STUCK_S: Final = 30.0  # a loop that has not turned for so long is not alive
-RECONNECT_S: Final = 2.0
 EXIT_BAD_SETUP: Final = 2
 log = logging.getLogger("rankpulse.monitor")
 
@@ -61,7 +60,7 @@ class Monitor:
         self.election: Election | None = None
         self.url = ""
         self.pages = Pages(
-            state=self.state, alive=self.alive, ready=self.ready, registry=registry(self.state, self.vitals)
+            state=self.state, alive=self.alive, ready=self.not_ready, registry=registry(self.state, self.vitals)
         )
 
     def assemble(self, store: Store) -> list[Any]:
@@ -93,31 +92,29 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """The engine's snapshot with what the shell knows about itself."""
-        shown = self.engine.snapshot(self.clock.now())
+        shown, why = self.engine.snapshot(self.clock.now()), self.not_ready()
+        status = self.vitals.store
         return {
             **shown,
             "monitor": self.name,
             "version": package_version(),
-            "cluster": self.settings.cluster,
             "url": self.url,
             "leads": self._leads(),
-            "epoch": self.loop.office if self.loop and self.loop.office else shown.get("epoch") or 0,
-            "blind": self.blind() or shown.get("blind") or "",
+            "epoch": shown["epoch"] or 0,
+            "blind": bool(why),
+            "blind_reason": why,
             "store": {
-                "version": self.vitals.store.version if self.vitals.store else "",
-                "alarms": list(self.vitals.store.alarms) if self.vitals.store else [],
+                "version": status.version if status else "",
+                "alarms": list(status.alarms) if status else [],
                 "error": self.vitals.store_error,
             },
         }
 
-    def blind(self) -> str:
-        """Why the shell cannot see the store, or ""."""
-        if self.vitals.trouble:
-            return self.vitals.trouble
-        return self.vitals.sight_lost or ("" if self.vitals.listed else "the store has not been listed yet")
-
-    def ready(self) -> str:
-        return self.blind() or str(self.engine.snapshot(self.clock.now()).get("blind") or "")
+    def not_ready(self) -> str:
+        """Why nothing may be concluded from what this monitor sees, or ""."""
+        if self.vitals.sight_lost or not self.vitals.listed:
+            return self.vitals.sight_lost or "the store has not been listed yet"
+        return str(self.engine.snapshot(self.clock.now())["blind_reason"])
 
     def alive(self) -> str:
         last = self.vitals.last_turn
@@ -140,29 +137,12 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
         log.error("%s", error)
         return EXIT_BAD_SETUP
     try:
-        store = await _connect(monitor, stop)
-        return 0 if store is None else await _live(monitor, store, stop)
-    except ValueError as error:  # a setting that only the store can judge
+        return await _live(monitor, await open_store(settings.store), stop)
+    except StoreError as error:  # settings that only the store can judge; an unreachable one is waited for
         log.error("%s", error)
         return EXIT_BAD_SETUP
     finally:
         await monitor.pages.stop()
-
-
-async def _connect(monitor: Monitor, stop: asyncio.Event) -> Store | None:
-    """The store, however long it takes; None when stopped meanwhile. What is wrong is said once."""
-    while not stop.is_set():
-        try:
-            store = await open_store(monitor.settings.store)
-            monitor.vitals.trouble = ""
-            return store
-        except StoreError as error:
-            if str(error) != monitor.vitals.trouble:
-                log.error("%s (keeps trying)", error)
-            monitor.vitals.trouble = str(error)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), RECONNECT_S)
-    return None
 
 
 async def _live(monitor: Monitor, store: Store, stop: asyncio.Event) -> int:

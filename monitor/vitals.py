@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from rankpulse.core.records import Incident
 from rankpulse.store.api import StoreStatus
 
 
@@ -17,7 +18,19 @@ class Vitals:
     last_turn: float | None = None  # monotonic
     listed: bool = False  # the store's content was seen at least once
     sight_lost: str = ""  # why the store cannot be seen; "" while it can
-    blind_s: float = 0.0
     store: StoreStatus | None = None
     store_error: str = ""
-    trouble: str = ""  # what keeps the monitor from starting, for people
+    incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
+    restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
+    known: dict[str, int] = field(default_factory=dict)  # incident -> its restarts when last seen
+
+    def note_incident(self, incident: Incident) -> None:
+        """Count what is new about it; what the first listing shows is the past."""
+        before, self.known[incident.id] = self.known.get(incident.id), incident.restarts
+        if not self.listed:
+            return
+        if before is None:
+            self.incidents[incident.klass] += 1
+        new = incident.restarts - (before or 0)
+        if new > 0:
+            self.restarts["order" if incident.order_id else "torchelastic"] += new

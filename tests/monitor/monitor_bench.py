@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+from rankpulse.core import events, records
 from rankpulse.core.events import Action, Event
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings, preset
@@ -16,6 +17,30 @@ from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.memory import MemoryStore
 
 KEYS = Keys("c")
+ORDER_KEY = KEYS.order("run", 1, "restart")
+
+
+def order(author: str = "m1") -> records.Order:
+    return records.Order(
+        order_id="o1",
+        run_uid="run",
+        run_id="run",
+        round=1,
+        kind="restart",
+        epoch=1,
+        incident="i1",
+        reason="test",
+        author=author,
+        at=0.0,
+    )
+
+
+def create(author: str = "m1") -> events.Create:
+    return events.Create(ORDER_KEY, order(author), "test")
+
+
+def arm(reason: str = "test") -> events.Write:
+    return events.Write(KEYS.arm(), records.Arm(armed=True, author="a", reason=reason, at=0.0), "test")
 
 
 class Time:

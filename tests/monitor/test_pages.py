@@ -1,0 +1,127 @@
+"""What the monitor shows over HTTP."""
+
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rankpulse.core.catalogue import MONITOR
+from rankpulse.core.settings import BadSettings
+from rankpulse.monitor.http import Pages, PortTaken, parse_listen
+from rankpulse.monitor.metrics import SOURCES, registry
+from rankpulse.monitor.vitals import Vitals
+from rankpulse.store.api import StoreStatus
+
+STATE: dict[str, Any] = {
+    "monitor": "m1",
+    "version": "1",
+    "leads": True,
+    "epoch": 3,
+    "armed": False,
+    "blind": False,
+    "blind_seconds_total": 1.5,
+    "nodes": {"n1": {"silence_s": 0.5, "deadline_s": None, "suspect": False}},
+    "runs": {
+        "r1": {
+            "run_id": "a b",
+            "outcome": "running",
+            "round": 2,
+            "ranks": [{}, {}],
+            "world_size": 4,
+            "step": 9,
+            "step_spread": None,
+            "phase_deadline_s": 30.0,
+        },
+        "r0": {"outcome": "finished"},
+    },
+    "incidents": [
+        {"klass": "worker_dead", "state": "closed", "time_to_detect_s": 1.0, "time_to_recover_s": 4.0},
+        {"klass": "worker_dead", "state": "open", "time_to_detect_s": 2.0, "time_to_recover_s": None},
+    ],
+}
+
+
+class Site:
+    """Pages with answers the test chooses."""
+
+    def __init__(self) -> None:
+        self.vitals, self.alive, self.ready, self.url = Vitals(), "", "", ""
+        self.vitals.store = StoreStatus("3.5.9", 1000, 7, True, ("NOSPACE",))
+        self.vitals.actions["create", "done"] += 2
+        self.pages = Pages(
+            state=lambda: STATE,
+            alive=lambda: self.alive,
+            ready=lambda: self.ready,
+            registry=registry(lambda: STATE, self.vitals),
+        )
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    made.url = await made.pages.start("127.0.0.1:0")
+    yield made
+    await made.pages.stop()
+
+
+async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: Site) -> None:
+    status, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert status == 200
+    assert set(families) == {metric.name for metric in MONITOR}
+    assert families["rankpulse_node_silence_seconds"].samples[0].labels == {"node": "n1"}
+    assert families["rankpulse_monitor_epoch"].samples[0].value == 3
+    assert families["rankpulse_store_alarms"].samples[0].value == 1
+    assert families["rankpulse_monitor_actions"].samples[0].labels == {"kind": "create", "result": "done"}
+    assert families["rankpulse_run_step_spread"].samples == []  # unknown is not zero
+    assert families["rankpulse_node_deadline_seconds"].samples == []
+    assert [sample.labels["run_uid"] for sample in families["rankpulse_run_info"].samples] == ["r1"]
+    assert families["rankpulse_incidents_open"].samples[0].value == 1
+    assert families["rankpulse_time_to_detect_seconds"].samples[0].value == 2.0
+    assert families["rankpulse_time_to_recover_seconds"].samples[0].value == 4.0
+
+
+def test_every_metric_of_the_catalogue_has_a_source() -> None:
+    assert set(SOURCES) == {metric.name for metric in MONITOR}
+
+
+async def test_health_and_readiness_say_why_not(site: Site) -> None:
+    assert await site.get("/healthz") == (200, "ok\n")
+    assert await site.get("/readyz") == (200, "ok\n")
+    site.ready = "the store has not been listed yet"
+    assert await site.get("/readyz") == (503, "the store has not been listed yet\n")
+    site.alive = "the loop has not turned for 40 s"
+    assert (await site.get("/healthz"))[0] == 503
+
+
+async def test_state_is_json(site: Site) -> None:
+    async with aiohttp.ClientSession() as session, session.get(site.url + "/state") as answer:
+        assert await answer.json() == STATE
+
+
+async def test_a_taken_port_is_a_clear_error_that_says_how_to_choose_another() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=rf"127\.0\.0\.1:{port}.*--listen"):
+            await Site().pages.start(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    ("listen", "expected"),
+    [("127.0.0.1:9460", ("127.0.0.1", 9460)), ("[::1]:80", ("::1", 80)), (":9460", ("0.0.0.0", 9460))],
+)
+def test_places_to_listen(listen: str, expected: tuple[str, int]) -> None:
+    assert parse_listen(listen) == expected
+
+
+@pytest.mark.parametrize("listen", ["", "9460", "host", "host:", "host:port", "host:99999", "host:-1", "h:٣"])
+def test_places_nobody_can_listen(listen: str) -> None:
+    with pytest.raises(BadSettings, match=r"monitor\.listen"):
+        parse_listen(listen)
