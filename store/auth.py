@@ -1,0 +1,87 @@
+"""Who we are: user, password from a file, and the token that etcd gives for them."""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, Final
+
+from rankpulse.core.settings import StoreSettings
+from rankpulse.store.api import StoreError
+from rankpulse.store.channel import REQUIRE_LEADER, Metadata
+from rankpulse.store.errors import RPC_ERRORS, auth_is_off
+
+RENEW_S: Final = 120.0  # etcd's tokens live 300 s by default; JWTs are not prolonged by use
+_MAX_PASSWORD: Final = 4096
+_log = logging.getLogger(__name__)
+
+
+def read_password(path: str) -> str:
+    """The first line of the file. Raises `StoreError`; warns when others may read it. Never logs what it holds."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise StoreError(f"store.password_file {path} is not a regular file")
+            data = file.read(_MAX_PASSWORD + 1)
+    except OSError as error:
+        raise StoreError(f"cannot read store.password_file {path}: {error.strerror}") from error
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        _log.warning("%s can be read or written by everybody: chmod 600 it", path)
+    return _first_line(data, path)
+
+
+def _first_line(data: bytes, path: str) -> str:
+    try:
+        line = data.decode().splitlines()[0] if len(data) <= _MAX_PASSWORD else ""
+    except (UnicodeDecodeError, IndexError):
+        line = ""
+    if not line:
+        raise StoreError(f"store.password_file {path}: the first line must be the password (UTF-8, at most 4 KB)")
+    return line
+
+
+class Identity:
+    """The token of one user, shared by all connections of a store."""
+
+    def __init__(self, settings: StoreSettings, clock: Callable[[], float]) -> None:
+        self.user = settings.user
+        self._password_file = settings.password_file
+        self._clock = clock
+        self._token = ""
+        self._asked_at: float | None = None  # when we last got a token, or learned that none is needed
+        self._lock = asyncio.Lock()
+
+    @property
+    def token(self) -> str:
+        return self._token
+
+    def metadata(self) -> Metadata:
+        """To be put on every call and watch."""
+        return (("token", self._token), REQUIRE_LEADER) if self._token else (REQUIRE_LEADER,)
+
+    def forget(self) -> None:
+        """Let the next `ensure` fetch a new token."""
+        self._asked_at = None
+
+    async def ensure(self, auth: Any, timeout_s: float) -> None:
+        """Have a token that is not old. `auth`: etcd3aio's AuthService of a standing connection."""
+        if self.user and (self._asked_at is None or self._clock() - self._asked_at > RENEW_S):
+            await self.renew(auth, self._token, timeout_s)
+
+    async def renew(self, auth: Any, stale: str, timeout_s: float) -> None:
+        """A new token in place of `stale`; nothing to do when somebody else has just fetched one."""
+        async with self._lock:
+            if self._token != stale or not self.user:
+                return
+            password = read_password(self._password_file)
+            try:
+                answer = await auth.authenticate(self.user, password, timeout=timeout_s, max_attempts=1)
+            except RPC_ERRORS as error:
+                if not auth_is_off(error):
+                    raise
+                self._token = ""  # etcd lets everybody in: say so no louder than etcd does
+            else:
+                self._token = answer.token
+            self._asked_at = self._clock()

@@ -1,0 +1,310 @@
+"""etcd v3 behind the `Store` protocol: several endpoints, TLS, users, and errors that say what to do."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from math import ceil
+from re import findall
+from typing import Any, Final, TypeVar
+
+import grpc.aio
+from etcd3aio._protobuf import Compare
+from etcd3aio.kv import KVService, prefix_range_end
+
+from rankpulse.core.settings import StoreSettings
+from rankpulse.store.api import (
+    Changes,
+    Denied,
+    Guard,
+    Item,
+    Lease,
+    LeaseLost,
+    Listing,
+    Lost,
+    Outcome,
+    Progress,
+    Put,
+    Sight,
+    Store,
+    StoreError,
+    StoreStatus,
+    Uncertain,
+    Unreachable,
+    Write,
+)
+from rankpulse.store.auth import Identity, read_password
+from rankpulse.store.channel import Certificates
+from rankpulse.store.endpoints import parse_endpoints
+from rankpulse.store.errors import RPC_ERRORS, details_of, stale_token, translate
+from rankpulse.store.link import Link, Wire, summary
+from rankpulse.store.watch import Cancelled, watch
+
+PROGRESS_S: Final = 2.0
+_PAUSES_S: Final = (0.1, 2.0)  # between tries of a lost watch: the first, and the longest
+T = TypeVar("T")
+Call = Callable[[Wire, float], Awaitable[T]]  # does one thing on a connection within seconds
+
+
+async def open_store(settings: StoreSettings) -> Store:
+    """A store over these settings. Connects at the first call: etcd may be away when an agent starts.
+
+    Raises `StoreError` for endpoints and files that cannot be used.
+    """
+    return EtcdStore(settings)
+
+
+class EtcdStore:
+    """`Store` over etcd. One endpoint is used until it fails, then the next; each process begins at another one."""
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        progress_s: float = PROGRESS_S,
+    ) -> None:
+        self._timeout_s, self._progress_s, self._clock = settings.timeout_s, progress_s, clock
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._certificates = Certificates.of(settings)
+        self._endpoints = parse_endpoints(settings.endpoints, tls=bool(settings.ca_file or settings.cert_file))
+        if any(endpoint.tls for endpoint in self._endpoints):
+            self._certificates.context()
+        if settings.user:
+            read_password(settings.password_file)
+        self._identity = Identity(settings, clock)
+        self._links = [self._link(number) for number in range(len(self._endpoints))]
+        self._turn = self._rng.randrange(len(self._links))
+        self._closed = False
+
+    # the protocol
+
+    async def get(self, key: str) -> Item | None:
+        answer = await self._call(lambda wire, s: wire.kv.get(key, timeout=s, max_attempts=1))
+        return _item(answer.kvs[0]) if answer.kvs else None
+
+    async def list(self, prefix: str) -> Listing:
+        end = _end(prefix)
+        answer = await self._call(lambda wire, s: wire.kv.get(prefix, end, timeout=s, max_attempts=1))
+        items = sorted(map(_item, answer.kvs), key=lambda item: (item.modified, item.key))
+        return Listing(answer.header.revision, tuple(items))
+
+    async def put(self, key: str, value: bytes, *, lease: int = 0) -> int:
+        answer = await self._call(lambda wire, s: wire.kv.put(key, value, lease, timeout=s, max_attempts=1), write=True)
+        return int(answer.header.revision)
+
+    async def delete(self, key: str) -> bool:
+        answer = await self._call(lambda wire, s: wire.kv.delete(key, timeout=s, max_attempts=1), write=True)
+        return bool(answer.deleted)
+
+    async def delete_prefix(self, prefix: str) -> int:
+        end = _end(prefix)
+        answer = await self._call(lambda wire, s: wire.kv.delete(prefix, end, timeout=s, max_attempts=1), write=True)
+        return int(answer.deleted)
+
+    async def txn(self, guards: Sequence[Guard], writes: Sequence[Write]) -> Outcome:
+        compares, ops = [_compare(guard) for guard in guards], [_op(write) for write in writes]
+        answer = await self._call(
+            lambda wire, s: wire.kv.txn(compares, ops, timeout=s, max_attempts=1), write=bool(writes)
+        )
+        return Outcome(bool(answer.succeeded), int(answer.header.revision))
+
+    async def grant(self, ttl_s: float) -> Lease:
+        ttl = max(1, ceil(ttl_s))
+        answer = await self._call(lambda wire, s: wire.lease.grant(ttl, timeout=s, max_attempts=1), write=True)
+        return Lease(int(answer.ID), float(answer.TTL))
+
+    async def keep_alive(self, lease: Lease) -> float:
+        ttl = await self._call(lambda wire, s: _keep_alive(wire, lease.id, s))
+        if ttl <= 0:
+            raise LeaseLost(f"lease {lease.id:x} has ended")
+        return float(ttl)
+
+    async def revoke(self, lease: Lease) -> None:
+        # an ended lease is what was asked for
+        with contextlib.suppress(LeaseLost):
+            await self._call(lambda wire, s: wire.lease.revoke(lease.id, timeout=s, max_attempts=1), write=True)
+
+    async def compact(self, revision: int) -> None:
+        try:
+            await self._call(lambda wire, s: wire.kv.compact(revision, timeout=s, max_attempts=1))
+        except StoreError as error:
+            if "has been compacted" not in str(error):  # somebody else was there first
+                raise
+
+    async def status(self) -> StoreStatus:
+        """Of the endpoint in use."""
+        answer = await self._call(lambda wire, s: wire.maintenance.status(timeout=s, max_attempts=1))
+        alarms = tuple(sorted(set(findall(r"alarm:(\w+)", " ".join(answer.errors)))))
+        return StoreStatus(answer.version, answer.dbSize, answer.header.revision, answer.leader != 0, alarms)
+
+    async def close(self) -> None:
+        """Drop all connections. Followers end at their next sight."""
+        self._closed = True
+        for link in self._links:
+            await link.close()
+
+    async def follow(self, prefix: str) -> AsyncIterator[Sight]:
+        _end(prefix)
+        seen, lost, tries, refused = 0, False, 0, False
+        while not self._closed:
+            try:
+                if not seen:
+                    listing = await self.list(prefix)
+                    seen, lost = listing.revision, False
+                    yield listing
+                async with contextlib.aclosing(self._watch(prefix, seen)) as sights:
+                    async for sight in sights:
+                        seen, lost, tries, refused = sight.revision, False, 0, False
+                        yield sight
+            except Cancelled as cancelled:
+                if cancelled.unwelcome and refused:
+                    raise Denied(
+                        f"no permission to watch {prefix} ({cancelled}): grant the role of this part"
+                    ) from None
+                seen, refused = 0, cancelled.unwelcome
+                self._identity.forget()
+                if cancelled.compacted:
+                    continue
+            except Denied:
+                raise
+            except StoreError as error:
+                if not lost:
+                    lost = True
+                    yield Lost(str(error))
+            await asyncio.sleep(self._pause_s(tries))
+            tries += 1
+
+    # inside
+
+    def _link(self, number: int) -> Link:
+        return Link(self._endpoints[number], self._certificates, self._identity.metadata)
+
+    def _pause_s(self, tries: int) -> float:
+        first, longest = _PAUSES_S
+        return self._rng.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(tries, 10))
+
+    def _turn_from(self, number: int) -> None:
+        """The endpoint failed: begin with the next, unless another call has done so already."""
+        if self._turn == number:
+            self._turn = (number + 1) % len(self._links)
+
+    async def _watch(self, prefix: str, seen: int) -> AsyncGenerator[Changes | Progress, None]:
+        """Watch over a connection of its own, so that giving it up disturbs no call."""
+        number = self._turn
+        link = self._link(number)
+        where = str(link.endpoint)
+        try:
+            wire = await link.connect(self._timeout_s)
+            await self._identity.ensure(wire.auth, self._timeout_s)
+            async for sight in watch(wire.channel, self._identity.metadata(), prefix, seen, self._progress_s):
+                yield sight
+                if self._closed:
+                    return
+        except RPC_ERRORS as error:
+            if stale_token(error):
+                raise Cancelled(details_of(error), compacted=False) from None
+            self._turn_from(number)
+            raise self._translated(error, where, write=False) from None
+        except Unreachable as error:
+            self._turn_from(number)
+            raise Unreachable(f"{where}: {error}" if where not in str(error) else str(error)) from None
+        finally:
+            await link.close()
+
+    async def _call(self, call: Call[Any], *, write: bool = False) -> Any:
+        """Do it on the endpoint in use, within the time limit; on others when nothing was done there.
+
+        A write whose outcome is not known is not repeated: the caller must read first.
+        """
+        if self._closed:
+            raise StoreError("the store is closed")
+        deadline = self._clock() + self._timeout_s
+        failures: list[StoreError] = []
+        count = len(self._links)
+        first = self._turn
+        for nth in range(count):
+            number = (first + nth) % count
+            left = deadline - self._clock()
+            if nth and left <= 0:
+                break
+            try:
+                return await self._try(self._links[number], call, left / (count - nth), left, write)
+            except (Unreachable, Denied) as error:
+                failures.append(error)
+                if isinstance(error, Unreachable):
+                    self._turn_from(number)
+            except Uncertain:
+                self._turn_from(number)
+                raise
+        raise summary(failures)
+
+    async def _try(self, link: Link, call: Call[Any], connect_s: float, call_s: float, write: bool) -> Any:
+        deadline = self._clock() + call_s
+        wire = await link.connect(connect_s)
+        try:
+            answer = await self._with_token(wire, call, deadline)
+        except grpc.aio.UsageError:
+            raise Unreachable(f"the connection to {link.endpoint} was just given up") from None
+        except RPC_ERRORS as error:
+            translated = self._translated(error, str(link.endpoint), write=write)
+            if "did not answer" in str(translated):
+                link.missed_deadline(wire, self._timeout_s + 1.0)
+            raise translated from None
+        link.answered()
+        return answer
+
+    async def _with_token(self, wire: Wire, call: Call[Any], deadline: float) -> Any:
+        def left() -> float:
+            return max(0.01, deadline - self._clock())
+
+        await self._identity.ensure(wire.auth, left())
+        token = self._identity.token
+        try:
+            return await call(wire, left())
+        except RPC_ERRORS as error:
+            if not (self._identity.user and stale_token(error)):
+                raise
+        # refused for its token only, so nothing was done: even a write may be sent again
+        await self._identity.renew(wire.auth, token, left())
+        return await call(wire, left())
+
+    def _translated(self, error: BaseException, where: str, *, write: bool) -> StoreError:
+        return translate(error, where, write=write, user=self._identity.user, timeout_s=self._timeout_s)
+
+
+def _end(prefix: str) -> bytes:
+    """Where the prefix ends. Raises `StoreError` for an empty one."""
+    if not prefix:
+        raise StoreError("an empty prefix would mean the whole store: name one")
+    return bytes(prefix_range_end(prefix))
+
+
+def _item(kv: Any) -> Item:
+    return Item(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
+
+
+def _compare(guard: Guard) -> Any:
+    """A key that does not exist has the modified revision 0 in etcd too."""
+    return Compare(result=Compare.EQUAL, target=Compare.MOD, key=guard.key.encode(), mod_revision=guard.modified)
+
+
+def _op(write: Write) -> Any:
+    if isinstance(write, Put):
+        return KVService.txn_op_put(write.key, write.value, lease=write.lease)
+    return KVService.txn_op_delete(write.key)
+
+
+async def _keep_alive(wire: Wire, lease: int, timeout_s: float) -> int:
+    """Renew once; the seconds it now lasts, 0 when it has ended."""
+    stream = wire.lease.keep_alive(lease)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await stream.read()
+    finally:
+        stream.cancel()
+    if answer is grpc.aio.EOF:
+        raise Unreachable("etcd ended the call without an answer: try again")
+    return int(answer.TTL)

@@ -1,0 +1,92 @@
+"""One endpoint and the connection to it, dialled anew whenever it has failed."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from etcd3aio.auth import AuthService
+from etcd3aio.kv import KVService
+from etcd3aio.lease import LeaseService
+from etcd3aio.maintenance import MaintenanceService
+
+from rankpulse.store.api import Denied, StoreError, Unreachable
+from rankpulse.store.channel import Certificates, Metadata, connected, dial
+from rankpulse.store.endpoints import Endpoint
+from rankpulse.store.probe import explain
+
+_PROBE_S: Final = 1.0
+_PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A channel and etcd3aio's services on it."""
+
+    channel: Any
+    kv: Any
+    lease: Any
+    auth: Any
+    maintenance: Any
+
+
+def _wire(channel: Any) -> Wire:
+    return Wire(channel, KVService(channel), LeaseService(channel), AuthService(channel), MaintenanceService(channel))
+
+
+class Link:
+    """Dials on demand. A failed connection is dropped, so that the next try sees new addresses and certificates."""
+
+    def __init__(self, endpoint: Endpoint, certificates: Certificates, metadata: Callable[[], Metadata]) -> None:
+        self.endpoint = endpoint
+        self._certificates, self._metadata = certificates, metadata
+        self._wire: Wire | None = None
+        self._missed = 0
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def connect(self, timeout_s: float) -> Wire:
+        """A standing connection. Raises `Unreachable` or `Denied` with what is wrong; nothing was sent."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        wire = self._wire
+        if wire is None:
+            wire = self._wire = _wire(dial(self.endpoint, self._certificates, self._metadata))
+        answer = await connected(wire.channel, timeout_s)
+        if answer:
+            return wire
+        self.drop(wire, 0.0)
+        if answer is None:
+            raise Unreachable(f"{self.endpoint} does not answer: check the address, the firewall and that etcd runs")
+        left = min(_PROBE_S, deadline - loop.time())
+        raise await explain(self.endpoint, self._certificates, max(0.1, left))
+
+    def answered(self) -> None:
+        self._missed = 0
+
+    def missed_deadline(self, wire: Wire, grace_s: float) -> None:
+        """Twice in a row: the path may have swallowed the connection, which TCP learns only after minutes."""
+        self._missed += 1
+        if self._missed >= _PATIENCE:
+            self.drop(wire, grace_s)
+
+    def drop(self, wire: Wire, grace_s: float) -> None:
+        """Give this connection up; calls still under way on it have `grace_s` to end."""
+        if self._wire is wire:
+            self._wire, self._missed = None, 0
+            task = asyncio.get_running_loop().create_task(wire.channel.close(grace_s))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.channel.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+def summary(failures: Sequence[StoreError]) -> StoreError:
+    """One error for a round over all endpoints: `Denied` only when none is merely away."""
+    if len(failures) == 1:
+        return failures[0]
+    kind = Denied if all(isinstance(failure, Denied) for failure in failures) else Unreachable
+    return kind("no endpoint is of use: " + "; ".join(dict.fromkeys(map(str, failures))))
