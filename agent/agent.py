@@ -1,0 +1,272 @@
+"""The sidecar of one node: it watches, counts and tells; it never judges."""
+
+import asyncio
+import contextlib
+import os
+import random
+import secrets
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from rankpulse.agent import host as hosts
+from rankpulse.agent import ledger, rundir
+from rankpulse.agent.arrivals import Arrivals
+from rankpulse.agent.claim import Me, NameTaken
+from rankpulse.agent.clock import Clock
+from rankpulse.agent.facts import Fact, build_beat
+from rankpulse.agent.http import CatalogueCollector, HttpServer
+from rankpulse.agent.launchers import Launchers
+from rankpulse.agent.ledger import Ledger
+from rankpulse.agent.log import Log
+from rankpulse.agent.orders import Orders
+from rankpulse.agent.outbox import Outbox
+from rankpulse.agent.publish import Publisher
+from rankpulse.agent.report import Report
+from rankpulse.agent.slots import Scanner
+from rankpulse.agent.sock import LocalSocket
+from rankpulse.agent.watch import Workers
+from rankpulse.core import catalogue, records
+from rankpulse.core.keys import Keys, check_name
+from rankpulse.core.records import Beat, NodeState
+from rankpulse.core.settings import Settings
+from rankpulse.store.api import Store, StoreError
+
+EXIT_OK: Final = 0
+EXIT_BAD: Final = 2  # settings or directories that cannot serve
+EXIT_TAKEN: Final = 3  # another agent has the name or the directory
+_STATES_EVERY_S: Final = 0.25
+_FIRST_SCAN_S: Final = 5.0
+_FAREWELL_S: Final = 3.0
+
+
+class Agent:
+    """One agent over a store. `run` returns an exit code: 0 after `stop` was set, 2 or 3 when it could not serve.
+
+    `sees_all`: whether every process of the machine is visible (None: find out). Raises `BadName` for a bad node name.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        stop: asyncio.Event,
+        log: Log,
+        host: hosts.Host | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        sees_all: bool | None = None,
+    ) -> None:
+        self._settings, self._store, self._stop, self._log, self._clock = settings, store, stop, log, clock or Clock()
+        self._host = host or hosts.read()
+        self.node = check_name(settings.agent.node or self._host.name, "node")
+        self.run_dir = os.path.abspath(settings.agent.run_dir or rundir.default())
+        self.capabilities: dict[str, str] = {"nvml": "not read by this version", "host": "ok"}
+        self._keys = Keys(settings.cluster)
+        self._scanner = Scanner(self.run_dir, sees_all=sees_all)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rankpulse-scan")
+        self._scan_began: float | None = None
+        self._rng = rng or random.Random()  # noqa: S311 (only spreads retries)
+        self._opened: list[Any] = []
+
+    async def run(self) -> int:
+        """Serve until `stop` is set or another agent has the name. Every way out is said in the log."""
+        try:
+            rundir.prepare(self.run_dir)
+            lock = rundir.lock(self.run_dir)
+        except rundir.BadRunDir as error:
+            self._log.say("error", str(error))
+            return EXIT_BAD
+        except rundir.Locked as error:
+            self._log.say("error", str(error))
+            return EXIT_TAKEN
+        try:
+            self._compose()
+            return await self._serve()
+        finally:
+            os.close(lock)
+            self._pool.shutdown(wait=False)
+
+    # -- parts --------------------------------------------------------------------------------------------------
+    def _compose(self) -> None:
+        spool = self._spool_dir()
+        self._ledger_path = os.path.join(spool, "workers.ledger") if spool else ""
+        self.outbox = Outbox(
+            self.node, spool, self._settings.agent.spool_max, self._clock.utc, lambda why: self._able("spool", why)
+        )
+        self.outbox.load()
+        emit = self.outbox.add
+        launchers = Launchers(emit, self._remember)
+        self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers)
+        launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
+        past = ledger.load(self._ledger_path) if self._ledger_path else None
+        self._arrivals = Arrivals(self.workers, emit, self._log, self._host.boot_id, past)
+        self._settled = False
+        memory = os.path.join(spool, "orders.done") if spool else ""
+        self.orders = Orders(self.node, self._keys, self.workers.kill, emit, self._log, self._remember, memory)
+        self.orders.load()
+        self.publisher = self._publisher()
+        self._report = Report(self.node, self.workers, self.publisher, self.outbox, self.orders, self.capabilities)
+        self._able("exit_codes", hosts.exit_codes(self._host.kernel))
+
+    def _spool_dir(self) -> str:
+        spool = self._settings.agent.spool_dir or os.path.join(self.run_dir, "spool")
+        problem = rundir.private(spool)
+        self._able("spool", f"observations are kept in memory only: {problem}" if problem else "")
+        return "" if problem else spool
+
+    def _publisher(self) -> Publisher:
+        me = Me(self.node, secrets.token_hex(8), self._host.name, self._host.boot_id, os.getpid())
+        return Publisher(
+            self._store,
+            self._keys,
+            me,
+            self._settings.detect.heartbeat_interval_s,
+            self._clock,
+            self._rng,
+            self._log,
+            self.outbox,
+            self._make_beat,
+            self._make_state,
+        )
+
+    def _make_beat(self, inc: int, seq: int, at: float) -> Beat:
+        return build_beat(self.node, inc, seq, at, self.workers.readings())
+
+    def _make_state(self, inc: int, at: float) -> NodeState:
+        return NodeState(
+            node=self.node,
+            inc=inc,
+            at=at,
+            host=self._host.name,
+            agent_version=hosts.version(),
+            interval_s=self._settings.detect.heartbeat_interval_s,
+            capabilities=dict(self.capabilities),
+            host_facts=hosts.facts(self._host),
+        )
+
+    def _able(self, source: str, problem: str) -> None:
+        """A source works (""), or lacks something; said on change."""
+        before = self.capabilities.get(source)
+        self.capabilities[source] = problem or "ok"
+        if problem and before != problem:
+            self._log.say("warning", f"{source}: {problem}")
+        elif not problem and before not in (None, "ok"):
+            self._log.say("info", f"{source}: works again")
+
+    def _remember(self) -> None:
+        """Write down who is watched, once what an earlier agent wrote there has been dealt with."""
+        if self._ledger_path and self._settled:
+            rows = tuple(worker.row() for worker in self.workers.table.values())
+            ledger.save(self._ledger_path, Ledger(self._host.boot_id, rows, self.workers.launchers.rows()))
+
+    # -- life ---------------------------------------------------------------------------------------------------
+    async def _serve(self) -> int:
+        self.outbox.add(Fact(records.AGENT_STARTED, pid=os.getpid(), detail={"version": hosts.version()}))
+        await self._open_endpoints()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._scan()), _FIRST_SCAN_S)
+        self._arrivals.settle_past()
+        self._settled = True
+        self._remember()
+        tasks = [asyncio.create_task(one) for one in self._loops()]
+        try:
+            return await self._until_the_end(tasks)
+        finally:
+            await self._close(tasks)
+
+    def _loops(self) -> list[Coroutine[Any, Any, Any]]:
+        return [self.publisher.run(), self._stop.wait(), self._scan_for_ever(), self._states_for_ever(),
+                self.orders.follow(self._store)]  # fmt: skip
+
+    async def _until_the_end(self, tasks: list[asyncio.Task[Any]]) -> int:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if task.cancelled():
+                continue
+            error = task.exception()
+            if isinstance(error, NameTaken):
+                self._log.say("error", str(error))
+                return EXIT_TAKEN
+            if error is not None:
+                raise error
+        await self._farewell(tasks)
+        return EXIT_OK
+
+    async def _farewell(self, tasks: list[asyncio.Task[Any]]) -> None:
+        self._log.say("info", "stopping")
+        self.outbox.add(Fact(records.AGENT_STOPPING, pid=os.getpid()))
+        await _cancel(tasks)
+        with contextlib.suppress(StoreError, TimeoutError, NameTaken):
+            async with asyncio.timeout(_FAREWELL_S):
+                await self.publisher.farewell()
+
+    async def _close(self, tasks: list[asyncio.Task[Any]]) -> None:
+        await _cancel(tasks)
+        for one in self._opened:
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(one.close(), 1.0)
+        self._remember()
+        self.workers.close()
+
+    async def _open_endpoints(self) -> None:
+        socket = LocalSocket(
+            os.path.join(self.run_dir, "agent.sock"), {"ping": self._report.ping, "runs": self._report.runs}
+        )
+        await self._open("socket", socket, socket.open())
+        listen = self._settings.agent.listen
+        if listen:
+            http = HttpServer(CatalogueCollector(catalogue.AGENT, self._metrics), self._report.health)
+            await self._open("http", http, http.open(listen), f"{listen}: ")
+
+    async def _open(self, source: str, server: Any, opening: Coroutine[Any, Any, Any], where: str = "") -> None:
+        try:
+            await opening
+        except (OSError, ValueError) as error:
+            text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self._able(source, f"not served: {where}{text}; the agent goes on without")
+        else:
+            self._able(source, "")
+        self._opened.append(server)
+
+    def _metrics(self) -> Any:
+        return self._report.metrics(self._clock.monotonic(), self._arrivals.refused)
+
+    async def _scan_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.agent.scan_interval_s)
+            await self._scan()
+
+    async def _scan(self) -> None:
+        """Look for new slots, in a thread: a process in trouble can hold up whoever reads its /proc files."""
+        if self._scan_began is not None:
+            return
+        self._scan_began = self._clock.monotonic()
+        try:
+            findings = await asyncio.get_running_loop().run_in_executor(self._pool, self._scanner.scan)
+        except OSError as error:
+            self._able("slots", f"cannot look for workers: {error.strerror} ({self.run_dir})")
+            with contextlib.suppress(rundir.BadRunDir):
+                rundir.prepare(self.run_dir)
+        else:
+            self._able("slots", "")
+            self._arrivals.take(findings, self._clock.monotonic())
+        finally:
+            self._scan_began = None
+
+    async def _states_for_ever(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            self.workers.poll_states(now)
+            if self._scan_began is not None and now - self._scan_began > _FIRST_SCAN_S:
+                self._able("slots", "looking for new workers hangs in the kernel: a process of this node is in trouble")
+            for path, reason in self.workers.unreadable():
+                self._log.change(path, "warning", f"slot {path} cannot be read, its last pulse stands: {reason}")
+            await asyncio.sleep(_STATES_EVERY_S)
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,121 @@
+"""What a scan found becomes watched workers, or observations about workers that are gone or were refused."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rankpulse.agent import proc, slots
+from rankpulse.agent.facts import Fact, exit_detail
+from rankpulse.agent.ledger import Ledger, WorkerRow
+from rankpulse.agent.locate import SlotFile
+from rankpulse.agent.log import Log
+from rankpulse.agent.slots import Adopted, Departed, Finding, Refused
+from rankpulse.agent.watch import Workers
+from rankpulse.core import records
+from rankpulse.core.identity import IdentityRefused, understand
+
+_REFUSALS_PER_MINUTE: Final = 20  # told; the rest is only counted: any user can make such files without end
+UNWATCHED: Final = "died while no agent watched"
+REBOOTED: Final = "the machine restarted"
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """`past`: what the agent before this one watched."""
+
+    workers: Workers
+    emit: Callable[[Fact], None]
+    log: Log
+    boot_id: str
+    past: Ledger | None = None
+    refused: int = 0
+    _rows: dict[tuple[int, int], WorkerRow] = field(default_factory=dict)
+    _told_since: float = 0.0
+    _told: int = 0
+
+    def __post_init__(self) -> None:
+        if self.past:
+            self._rows = {(row.dev, row.inode): row for row in self.past.workers}
+
+    def take(self, findings: list[Finding], now: float) -> None:
+        for finding in findings:
+            if isinstance(finding, Adopted):
+                self._adopt(finding, now)
+            elif isinstance(finding, Departed):
+                self._departed(finding, now)
+            else:
+                self._refuse(finding, now)
+
+    def settle_past(self) -> None:
+        """After the first scan: tell of what the earlier agent watched and is not here any more."""
+        same_boot = self.past is not None and self.past.boot_id == self.boot_id
+        for row in self._rows.values():
+            if not (same_boot and _lives(row)):
+                detail = exit_detail(proc.Exit(), None, None, row.order_id, UNWATCHED if same_boot else REBOOTED)
+                self.emit(_exited(row, detail))
+        self._rows.clear()
+        if self.past:
+            self.workers.launchers.resume(self.past.launchers, same_boot)
+
+    def _adopt(self, found: Adopted, now: float) -> None:
+        row = self._row_of(found.file, found.process.pid, found.process.start)
+        path = f"{self.workers.run_dir}/{found.file.directory}/{found.file.name}"
+        reason = self.workers.adopt(found, order_id=row.order_id if row else "", known=row is not None)
+        if reason:
+            self._refuse(Refused(path, reason), now)
+
+    def _row_of(self, file: SlotFile, pid: int, start: int) -> WorkerRow | None:
+        """What the earlier agent knew of this process; an inode number may have been given to a new file."""
+        row = self._rows.get((file.dev, file.inode))
+        if row is None or self.past is None or self.past.boot_id != self.boot_id:
+            return None
+        if row.pid != pid or (start and row.start != start):
+            return None
+        return self._rows.pop((file.dev, file.inode))
+
+    def _departed(self, gone: Departed, now: float) -> None:
+        row = self._row_of(gone.file, gone.dead.pid, gone.dead.start)
+        if row is None:
+            try:
+                who = understand(
+                    gone.slot.identity,
+                    node=self.workers.node,
+                    pid=gone.dead.pid,
+                    start=gone.dead.start,
+                    launcher="",
+                )
+            except IdentityRefused as error:
+                path = f"{self.workers.run_dir}/{gone.file.directory}/{gone.file.name}"
+                self._refuse(Refused(path, str(error)), now)
+                return
+            row = WorkerRow(
+                gone.file.dev,
+                gone.file.inode,
+                gone.dead.pid,
+                gone.dead.start,
+                who.run,
+                who.rank,
+                who.local_rank,
+            )
+        detail = exit_detail(gone.dead.exit, gone.slot.ending, gone.slot.pulse, row.order_id, UNWATCHED)
+        self.emit(_exited(row, detail))
+        slots.remove(self.workers.run_dir, gone.file)
+
+    def _refuse(self, finding: Refused, now: float) -> None:
+        self.refused += 1
+        if now - self._told_since >= 60.0:
+            self._told_since, self._told = now, 0
+        self._told += 1
+        if self._told <= _REFUSALS_PER_MINUTE:
+            self.log.say("warning", f"slot {finding.path!r} refused: {finding.reason}")
+            detail = {"path": finding.path[-256:].encode("utf-8", "replace").decode(), "reason": finding.reason[:256]}
+            self.emit(Fact(records.SLOT_REFUSED, detail=detail))
+
+
+def _exited(row: WorkerRow, detail: dict[str, records.Scalar]) -> Fact:
+    return Fact(records.WORKER_EXITED, row.run, row.rank, row.local_rank, row.pid, row.start, detail)
+
+
+def _lives(row: WorkerRow) -> bool:
+    seen = proc.stat(row.pid)
+    return seen is not None and seen.start == row.start and seen.state not in "ZX"

@@ -1,0 +1,83 @@
+"""The agent's own account of itself: answers on the local socket, health, metrics."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rankpulse.agent import host as hosts
+from rankpulse.agent.http import Samples
+from rankpulse.agent.orders import Orders
+from rankpulse.agent.outbox import Outbox
+from rankpulse.agent.publish import Publisher
+from rankpulse.agent.watch import Worker, Workers
+
+
+@dataclass(slots=True)
+class Report:
+    """Reads the parts; changes nothing."""
+
+    node: str
+    workers: Workers
+    publisher: Publisher
+    outbox: Outbox
+    orders: Orders
+    capabilities: Mapping[str, str]
+
+    def ping(self, _uid: int) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "version": hosts.version(),
+            "inc": self.publisher.inc,
+            "store": self.publisher.connected,
+        }
+
+    def runs(self, uid: int) -> dict[str, Any]:
+        """The workers of the user who asks; root sees all."""
+        return {"node": self.node, "workers": [_row(worker) for worker in self.workers.of_uid(uid)]}
+
+    def health(self) -> dict[str, Any]:
+        return {
+            **self.ping(0),
+            "workers": len(self.workers.table),
+            "waiting": len(self.outbox),
+            "capabilities": dict(self.capabilities),
+        }
+
+    def metrics(self, now: float, refused: int) -> dict[str, Samples]:
+        """Samples by metric name, as named in `core.catalogue.AGENT`."""
+        node, figures = (self.node,), self.publisher.figures
+        single = {
+            "incarnation": self.publisher.inc,
+            "beats": figures.beats,
+            "beat_failures": figures.failures,
+            "spooled": len(self.outbox),
+            "dropped": self.outbox.dropped,
+            "workers": len(self.workers.table),
+            "slots_refused": refused,
+            "orders_done": self.orders.done_count,
+        }
+        samples: dict[str, Samples] = {f"rankpulse_agent_{name}": {node: value} for name, value in single.items()}
+        samples["rankpulse_agent_info"] = {(self.node, hosts.version()): 1}
+        if figures.acknowledged_at is not None:
+            samples["rankpulse_agent_store_silence_seconds"] = {node: now - figures.acknowledged_at}
+        samples["rankpulse_agent_observations"] = {(self.node, k): n for k, n in self.outbox.counts.items()}
+        samples["rankpulse_agent_capability"] = {
+            (self.node, source): float(state == "ok") for source, state in self.capabilities.items()
+        }
+        return samples
+
+
+def _row(worker: Worker) -> dict[str, Any]:
+    run = worker.who.run
+    return {
+        "run_id": run.run_id,
+        "run_uid": run.run_uid,
+        "round": run.round,
+        "rank": worker.who.rank,
+        "local_rank": worker.who.local_rank,
+        "world_size": run.world_size,
+        "pid": worker.pid,
+        "state": worker.state,
+        "step": worker.pulse.step,
+        "phase": worker.pulse.phase,
+    }
