@@ -46,6 +46,10 @@ class SlotRefused(ValueError):
     """The bytes are not a slot we read; the text says why and what to do."""
 
 
+class SlotTorn(SlotRefused):
+    """Every read met a write: the writer died or was stopped within one, or writes without pause. Try again later."""
+
+
 class Pulse(NamedTuple):
     """What the rank last said. `step` and `first_step` are -1 before the first step; `stamp_ns` is CLOCK_MONOTONIC.
 
@@ -97,8 +101,8 @@ def image(identity: dict[str, Any], pulse: Pulse, ending: dict[str, Any] | None 
 def read(copy: Callable[[], bytes], *, attempts: int = 8) -> Slot:
     """Read a slot through `copy`, which returns the file's bytes anew at each call.
 
-    Raises `SlotRefused` for foreign, old, short, or endlessly torn bytes, and for an identity or an ending that is
-    not a JSON object of sound text.
+    Raises `SlotTorn` when every attempt met a write, `SlotRefused` for foreign, old or short bytes and for an identity
+    or an ending that is not a JSON object of sound text.
     """
     first = copy()
     _check_head(first)
@@ -108,7 +112,7 @@ def read(copy: Callable[[], bytes], *, attempts: int = 8) -> Slot:
         if _whole(first, middle, last):
             return Slot(_pulse(middle), _json(middle, IDENTITY_AT, IDENTITY_MAX, "identity") or {}, _ending(middle))
         first, middle = middle, last
-    raise SlotRefused("torn at every read: its writer died in the middle of a write, or it is not a slot")
+    raise SlotTorn("torn at every read: its writer was stopped within a write, or writes without pause")
 
 
 def _whole(first: bytes, middle: bytes, last: bytes) -> bool:

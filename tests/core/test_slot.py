@@ -120,7 +120,8 @@ def _read_or_refuse(data: bytes) -> None:
 WRITER = """
 import mmap, sys
 from rankpulse.core.slot import PULSE, PULSE_AT
-shared = mmap.mmap(open(sys.argv[1], "r+b").fileno(), 4096)
+file = open(sys.argv[1], "r+b")
+shared = mmap.mmap(file.fileno(), 4096)
 print("ready", flush=True)
 pack, n, phases = PULSE.pack_into, 10, (b"even", b"odd")
 while True:
@@ -141,7 +142,7 @@ def test_no_read_mixes_two_writes_of_a_writer_that_never_rests(tmp_path: Path) -
     finally:
         writer.kill()
         writer.communicate()
-    assert len(seen) > 100, "the reader came through, and the writer moved on"
+    assert len(set(seen)) > 100, "the reader came through, and the writer moved on"
     assert sorted(seen) == seen, "steps never go back"
 
 
