@@ -52,7 +52,7 @@ def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, 
     """
     world = _number(identity, "world_size", 1, WORLD_MAX)
     rank = _number(identity, "rank", 0, world - 1)
-    local_rank = _number(identity, "local_rank", 0, world - 1)
+    local_rank = _number(identity, "local_rank", -1, world - 1)  # -1: not every launcher tells
     run = RunRow(
         run_id=text(identity.get("run_id")),
         meeting=meeting(identity, node, pid, start),

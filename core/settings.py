@@ -41,6 +41,7 @@ class DetectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     quantile: float = 0.999  # of the learned lateness
     prior_beats: int = 20  # the first beats of a node are judged by margin_cap_s
     node_dead_after_s: float = 30.0  # silence, no alibi, its run stalled: say so
+    sidecar_dead_after_s: float = 20.0  # silence while its job demonstrably goes on: the agent or its path is out
     shared_late_fraction: float = 0.5  # this share of the nodes late together: the path is late, not the nodes
     quiet_s: float = 30.0  # a control-plane incident closes after this much punctuality
     settle_s: float = 0.7  # exits that look like consequences wait this long for their cause
@@ -69,6 +70,12 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     compact_every_s: float = 300.0
 
 
+class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be done about a diagnosis, once armed."""
+
+    orders_per_run: int = 3  # without a step of progress in between; then only a person restarts it
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything, by section. `preset` chooses the defaults that the other sections then change."""
 
@@ -78,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detect: DetectSettings = DetectSettings()
     agent: AgentSettings = AgentSettings()
     monitor: MonitorSettings = MonitorSettings()
+    policy: PolicySettings = PolicySettings()
 
 
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
@@ -103,6 +111,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
             "margin_floor_s": 0.5,
             "margin_cap_s": 1.5,
             "node_dead_after_s": 15.0,
+            "sidecar_dead_after_s": 12.0,
             "quiet_s": 8.0,
             "stop_settle_s": 40.0,
             "hang_floor_s": 8.0,
@@ -150,6 +159,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "detect": DetectSettings,
     "agent": AgentSettings,
     "monitor": MonitorSettings,
+    "policy": PolicySettings,
 }
 
 
@@ -194,6 +204,7 @@ def problems_of(settings: Settings) -> list[str]:
             settings.monitor.lease_ttl_s >= 2,
             "monitor.lease_ttl_s must be at least 2: etcd raises smaller ones silently",
         ),
+        (settings.policy.orders_per_run >= 0, "policy.orders_per_run must not be negative"),
         (settings.agent.spool_max >= 1, "agent.spool_max must be at least 1"),
         (0.05 <= settings.agent.scan_interval_s <= 60, "agent.scan_interval_s must lie between 0.05 and 60"),
         (bool(settings.store.endpoints), "store.endpoints must name at least one host:port"),

@@ -1,0 +1,127 @@
+"""The engine: events in, actions out. `step` folds, `tick` decides, `snapshot` shows. Deterministic.
+
+Only records change what is believed, and only `tick` decides, so a new leader that folds the same store comes to the
+same conclusions. Decisions are desired records; a tick emits those that the store does not have yet, in an order that
+lets it stop anywhere: an observation is erased only after the record that cites it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rankpulse.core import events as ev
+from rankpulse.core import records as r
+from rankpulse.core.fold import Folder
+from rankpulse.core.incidents import Book
+from rankpulse.core.judge import Judge, Wanted
+from rankpulse.core.keys import Keys
+from rankpulse.core.settings import Settings
+from rankpulse.core.show import snapshot
+from rankpulse.core.sight import Sight
+
+SAID_MAX = 2000
+
+
+class Engine:
+    """See the module. Not thread-safe; one owner."""
+
+    def __init__(self, settings: Settings, keys: Keys) -> None:
+        self.settings = settings
+        self.keys = keys
+        self.sight = Sight(settings.detect)
+        self.book = Book()
+        self.folder = Folder(settings, keys, self.book)
+        self.judge = Judge(settings, keys, self.folder, self.book)
+        self.epoch: int | None = None
+        self._desired: dict[str, Wanted] = {}
+        self._stored: dict[str, r.Record] = {}
+        self._sent: dict[str, r.Record] = {}
+        self._lines: list[ev.Say] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.Seen: self._seen,
+            ev.Gone: self._gone,
+            ev.Garbled: self._garbled,
+            ev.Relisted: self._relisted,
+            ev.SightLost: self._sight_lost,
+            ev.SightBack: self._sight_back,
+            ev.CanarySeen: lambda event: self.sight.canary(event.received_at),
+            ev.TookOffice: self._took_office,
+            ev.LeftOffice: self._left_office,
+        }
+
+    def step(self, event: ev.Event) -> None:
+        """Fold one event."""
+        self._handlers[type(event)](event)
+
+    def tick(self, now: float, at: float) -> tuple[ev.Action, ...]:
+        """Decide. Call it after the backlog has been folded. `now` monotonic seconds, `at` UTC seconds."""
+        grace = self.sight.tick(now)
+        if grace is not None:
+            self.folder.renew_deadlines(now, grace)
+        lines, self._lines = self._lines, []
+        if self.epoch is None:
+            return tuple(lines)
+        for wanted in self.judge.judge(now, at, self.epoch, self.sight):
+            self._desired[wanted.key] = wanted
+        writes = [self._action(wanted) for wanted in list(self._desired.values()) if self._missing(wanted)]
+        erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
+        return (*lines, *self.folder.take_lines(), *writes, *erasures)
+
+    def _missing(self, wanted: Wanted) -> bool:
+        """Whether the store lacks this record, as far as it has been seen or sent."""
+        if self._stored.get(wanted.key) == wanted.record or (wanted.once and wanted.key in self._stored):
+            del self._desired[wanted.key]
+            return False
+        return self._sent.get(wanted.key) != wanted.record
+
+    def _action(self, wanted: Wanted) -> ev.Action:
+        self._sent[wanted.key] = wanted.record
+        kind = ev.Create if wanted.once else ev.Write
+        return kind(wanted.key, wanted.record, wanted.reason)
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        """What is believed, as plain JSON values. Changes nothing."""
+        return snapshot(self, now)
+
+    def _seen(self, event: ev.Seen) -> None:
+        if isinstance(event.record, r.Incident | r.Roster | r.RunState | r.Order):
+            self._stored[event.key] = event.record
+        self.folder.seen(event, leading=self.epoch is not None)
+
+    def _gone(self, event: ev.Gone) -> None:
+        self._stored.pop(event.key, None)
+        self._sent.pop(event.key, None)
+        self.folder.gone(event)
+
+    def _garbled(self, event: ev.Garbled) -> None:
+        self.folder.refused += 1
+        self._say("warning", f"record at {event.key} refused: {event.reason}")
+
+    def _relisted(self, event: ev.Relisted) -> None:
+        self._stored.clear()
+        self._sent.clear()
+        self.folder.relisted()
+
+    def _sight_lost(self, event: ev.SightLost) -> None:
+        self.sight.lost(event.reason, event.received_at)
+        self._say("warning", f"blind: {event.reason}; nothing is concluded from silence until the store is seen again")
+
+    def _sight_back(self, event: ev.SightBack) -> None:
+        self.sight.back(event.received_at)
+        self._say("info", "the store is seen again; every deadline starts anew")
+
+    def _took_office(self, event: ev.TookOffice) -> None:
+        self.epoch = event.epoch
+        self._sent.clear()
+        self.folder.fleet.mark_all_rosters()
+        self.sight.restart(event.received_at)
+        self._say("info", f"leading, epoch {event.epoch}; every deadline starts anew")
+
+    def _left_office(self, event: ev.LeftOffice) -> None:
+        if self.epoch is not None:
+            self._say("warning", f"no longer leading: {event.reason}")
+        self.epoch = None
+        self._desired.clear()
+
+    def _say(self, level: str, text: str) -> None:
+        if len(self._lines) < SAID_MAX:
+            self._lines.append(ev.Say(level, text))

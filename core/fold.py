@@ -1,0 +1,311 @@
+"""Folding: what each record adds to what is believed. Idempotent, total, and without decisions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rankpulse.core import events as ev
+from rankpulse.core import records as r
+from rankpulse.core.exits import exit_of
+from rankpulse.core.fleet import Fleet, NodeView, RoundView, RunView, process_of
+from rankpulse.core.incidents import Book
+from rankpulse.core.keys import Keys
+from rankpulse.core.progress import RankProgress
+from rankpulse.core.settings import Settings
+from rankpulse.core.slot import PHASE_TRAIN
+
+LINES_MAX = 2000
+
+
+class Return(NamedTuple):
+    """A silent node was heard again."""
+
+    node: str
+    silence_s: float
+    restarted: bool  # another incarnation of its agent
+    moved: tuple[int, int, int] | None  # (rank, step before, step after): its job went on meanwhile
+
+
+class Folder:
+    """Everything believed that comes from records. The judge reads it."""
+
+    def __init__(self, settings: Settings, keys: Keys, book: Book) -> None:
+        self.settings = settings
+        self.keys = keys
+        self.book = book
+        self.fleet = Fleet(settings.detect)
+        self.armed: r.Arm | None = None
+        self.leader: r.Leader | None = None
+        self.orders: dict[tuple[str, int], r.Order] = {}
+        self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
+        self.requests: dict[str, r.Request] = {}
+        self.returns: list[Return] = []  # taken by the judge
+        self.counts: dict[str, int] = {}
+        self.refused = 0
+        self._outcomes: dict[str, r.RunState] = {}
+        self._ahead_at: dict[str, float] = {}
+        self._folded: dict[str, None] = {}
+        self._erased: set[str] = set()
+        self._lines: list[ev.Say] = []
+        self._by_record: dict[type, Callable[[Any, ev.Seen, bool], None]] = {
+            r.Beat: self._beat,
+            r.NodeState: self._node_state,
+            r.Observation: self._observation,
+            r.Roster: self._roster,
+            r.RunState: self._run_state,
+            r.Incident: self._incident,
+            r.Order: self._order,
+            r.Arm: self._arm,
+            r.Request: self._request,
+            r.Leader: self._leader,
+        }
+        self._by_kind: dict[str, Callable[[r.Observation, ev.Seen], None]] = {
+            r.WORKER_EXITED: self._worker_exited,
+            r.LAUNCHER_EXITED: self._launcher_exited,
+            r.AGENT_STOPPING: self._agent_stopping,
+            r.ORDER_DONE: self._order_done,
+            r.SLOT_REFUSED: self._slot_refused,
+            r.SPOOL_DROPPED: self._spool_dropped,
+        }
+
+    # --- events
+
+    def seen(self, event: ev.Seen, *, leading: bool) -> None:
+        kind = type(event.record)
+        self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+        handler = self._by_record.get(kind)
+        if handler is not None:
+            handler(event.record, event, leading)
+
+    def gone(self, event: ev.Gone) -> None:
+        self._erased.discard(event.key)
+        self._folded.pop(event.key, None)
+        self.requests.pop(event.key, None)
+        parsed = self.keys.parse(event.key)
+        if parsed is None:
+            return
+        if parsed.kind is r.Incident:
+            self.book.drop(parsed.names["id"])
+        elif parsed.kind is r.Beat:
+            self._beat_gone(parsed.names["node"])
+        elif parsed.kind is r.Arm:
+            self.armed = None
+
+    def relisted(self) -> None:
+        """What is listed now is all there is; memory that the listing repeats is kept."""
+        self._erased.clear()
+        self.requests.clear()
+        self.orders.clear()
+        self.armed = None
+        for node in self.fleet.nodes.values():
+            node.relisted = True  # a store that was wiped counts incarnations from one again
+
+    def renew_deadlines(self, now: float, grace_s: float) -> None:
+        for node in self.fleet.nodes.values():
+            node.arrival.renew(now, grace_s)
+            node.silent_since = None
+
+    # --- what the judge takes and gives
+
+    def fold(self, key: str) -> None:
+        """This observation has done its work: it may be erased once what cites it is written."""
+        if key and key not in self._erased:
+            self._folded[key] = None
+
+    def take_folded(self) -> list[str]:
+        keys = list(self._folded)
+        self._folded.clear()
+        self._erased.update(keys)
+        dropped, self.fleet.dropped_rosters = self.fleet.dropped_rosters, []
+        return keys + [self.keys.roster(uid, number) for uid, number in dropped]
+
+    def take_lines(self) -> list[ev.Say]:
+        lines, self._lines = self._lines, []
+        return lines
+
+    def say(self, level: str, text: str) -> None:
+        if len(self._lines) < LINES_MAX:
+            self._lines.append(ev.Say(level, text))
+
+    def sample_run_ahead(self, run: RunView, now: float) -> None:
+        """How far the ranks are apart, once per interval, when all of them have just been seen.
+
+        A late beat shows its ranks as they were: the distance it makes is the path's, not the job's.
+        """
+        interval = self.settings.detect.heartbeat_interval_s
+        round_ = run.current
+        if now - self._ahead_at.get(run.uid, float("-inf")) < interval or not round_.stepped():
+            return
+        if now - min(p.seen_at for p in round_.progress.values()) > 1.25 * interval:
+            return
+        self._ahead_at[run.uid] = now
+        steps = [p.step for p in round_.progress.values()]
+        run.ahead.saw(min(steps), max(steps))
+
+    # --- records
+
+    def _beat(self, beat: r.Beat, event: ev.Seen, leading: bool) -> None:
+        node = self.fleet.node(beat.node)
+        if (beat.inc, beat.seq) == (node.inc, node.seq):
+            return
+        if (beat.inc, beat.seq) < (node.inc, node.seq) and not node.relisted:
+            return
+        node.relisted = False
+        silence_s = event.received_at - node.arrival.last if node.arrival.last is not None else 0.0
+        before = {process: p.step for process, p in self._steps_on(node)} if node.silent_since is not None else {}
+        self._arrived(node, beat, event.received_at)
+        for row in beat.ranks:
+            if 0 <= row.run < len(beat.runs) and 0 <= row.phase < len(beat.phases):
+                self._rank(beat, row, event)
+        if node.silent_since is not None:
+            self._returned(node, beat, before, silence_s)
+        node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
+
+    def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
+        others_silent = any(o.silent_since is not None for o in self.fleet.nodes.values() if o is not node)
+        if beat.inc != node.inc or (node.silent_since is not None and others_silent):
+            node.arrival.forget_next()
+        if beat.inc != node.inc:
+            node.leaving = False
+            self.fold(node.goodbye_key)
+            node.goodbye_key = ""
+        node.arrival.beat(now)
+
+    def _returned(self, node: NodeView, beat: r.Beat, before: dict[Any, int], silence_s: float) -> None:
+        moved = None
+        for process, progress in self._steps_on(node):
+            step = before.get(process)
+            if step is not None and progress.step > step:
+                moved = (self._rank_of(process), step, progress.step)
+                break
+        self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, moved))
+        node.silent_since = None
+
+    def _steps_on(self, node: NodeView) -> list[tuple[Any, RankProgress]]:
+        return [
+            (process_of(member), run.current.progress[rank])
+            for run in self.fleet.runs.values()
+            if run.open()
+            for rank, member in run.current.members.items()
+            if member.node == node.name and rank in run.current.progress
+        ]
+
+    def _rank_of(self, process: Any) -> int:
+        found = self.fleet.where(process)
+        return next((rank for rank, m in found[1].members.items() if process_of(m) == process), -1) if found else -1
+
+    def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen) -> None:
+        member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)
+        run, round_ = self.fleet.place(beat.runs[row.run], member, event.received_at, event.revision)
+        if round_.members.get(row.rank) != member or process_of(member) in round_.exits:
+            return
+        self._progress(run, round_, row, beat.phases[row.phase][:16], event.received_at)
+
+    def _progress(self, run: RunView, round_: RoundView, row: r.RankRow, phase: str, now: float) -> None:
+        progress = round_.progress.setdefault(row.rank, RankProgress(moved_at=now))
+        if (row.step, phase) != (progress.step, progress.phase):
+            elapsed = now - progress.moved_at
+            if phase != progress.phase:
+                run.clocks.stayed(progress.phase, elapsed)
+            elif phase == PHASE_TRAIN and progress.step >= 0:
+                run.clocks.stepped(row.step - progress.step, elapsed)
+            progress.moved_at = now
+        progress.step, progress.phase, progress.state = row.step, phase, row.state
+        progress.first_step, progress.seen_at = row.first_step, now
+
+    def _beat_gone(self, name: str) -> None:
+        """The lease ran out. Never a verdict; but a node that left, or on which nothing runs, is no longer watched."""
+        node = self.fleet.nodes.get(name)
+        if node is None:
+            return
+        busy = any(m.node == name for run in self.fleet.runs.values() if run.open() for m in run.current.alive())
+        if node.leaving or not busy:
+            self.fold(node.goodbye_key)
+            del self.fleet.nodes[name]
+            self.say("info", f"{name} is no longer watched: its lease ended and no job needs it")
+
+    def _node_state(self, state: r.NodeState, event: ev.Seen, leading: bool) -> None:
+        if state.node in self.fleet.nodes:
+            self.fleet.nodes[state.node].state = state
+        else:
+            self.fleet.node(state.node).state = state
+
+    def _roster(self, roster: r.Roster, event: ev.Seen, leading: bool) -> None:
+        self.fleet.learn_roster(roster, event.received_at)
+        outcome = self._outcomes.get(roster.run_uid)
+        if outcome is not None:
+            self._apply(outcome)
+
+    def _run_state(self, state: r.RunState, event: ev.Seen, leading: bool) -> None:
+        self._outcomes[state.run_uid] = state
+        self._apply(state)
+
+    def _apply(self, state: r.RunState) -> None:
+        run = self.fleet.runs.get(state.run_uid)
+        if run is not None and run.open() and state.outcome != "running":
+            run.outcome, run.reason, run.ended_at = state.outcome, state.reason, state.ended_at
+
+    def _incident(self, incident: r.Incident, event: ev.Seen, leading: bool) -> None:
+        if not leading or self.book.get(incident.id) is None:
+            self.book.put(incident, event.received_at)
+
+    def _order(self, order: r.Order, event: ev.Seen, leading: bool) -> None:
+        self.orders[(order.run_uid, order.round)] = order
+
+    def _arm(self, arm: r.Arm, event: ev.Seen, leading: bool) -> None:
+        self.armed = arm
+
+    def _request(self, request: r.Request, event: ev.Seen, leading: bool) -> None:
+        self.requests[event.key] = request
+
+    def _leader(self, leader: r.Leader, event: ev.Seen, leading: bool) -> None:
+        self.leader = leader
+
+    # --- observations
+
+    def _observation(self, obs: r.Observation, event: ev.Seen, leading: bool) -> None:
+        self.counts[obs.kind] = self.counts.get(obs.kind, 0) + 1
+        handler = self._by_kind.get(obs.kind)
+        if handler is None:  # beats repeat what it says, or a newer agent says what we do not know
+            self.fold(event.key)
+        else:
+            handler(obs, event)
+
+    def _worker_exited(self, obs: r.Observation, event: ev.Seen) -> None:
+        if obs.run is None:
+            self.fold(event.key)
+            return
+        member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
+        run, round_ = self.fleet.place(obs.run, member, event.received_at, event.revision)
+        if not run.open() or run.rounds.get(round_.number) is not round_:
+            self.fold(event.key)
+            return
+        round_.exits.setdefault(process_of(member), exit_of(event.key, obs, event.received_at, event.revision))
+
+    def _launcher_exited(self, obs: r.Observation, event: ev.Seen) -> None:
+        launcher = r.Launcher(obs.node, obs.run.launcher) if obs.run is not None else None
+        run = self.fleet.launched_by(launcher) if launcher is not None else None
+        if run is None or launcher is None or not run.open():
+            self.fold(event.key)
+            return
+        run.launchers[launcher] = False
+        run.launcher_keys.append(event.key)
+
+    def _agent_stopping(self, obs: r.Observation, event: ev.Seen) -> None:
+        node = self.fleet.node(obs.node)
+        if obs.inc < node.inc:
+            self.fold(event.key)
+            return
+        node.leaving, node.goodbye_key, node.silent_since = True, event.key, None
+
+    def _order_done(self, obs: r.Observation, event: ev.Seen) -> None:
+        killed = obs.detail.get("killed")
+        self.acks.append((str(obs.detail.get("order_id", "")), obs.node, killed if isinstance(killed, int) else 0))
+        self.fold(event.key)
+
+    def _slot_refused(self, obs: r.Observation, event: ev.Seen) -> None:
+        self.say("warning", f"{obs.node}: slot {obs.detail.get('path')} refused: {obs.detail.get('reason')}")
+        self.fold(event.key)
+
+    def _spool_dropped(self, obs: r.Observation, event: ev.Seen) -> None:
+        self.say("error", f"{obs.node}: observations were lost, its spool was full: {obs.detail.get('dropped')}")
+        self.fold(event.key)

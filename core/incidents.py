@@ -1,0 +1,117 @@
+"""The book of incidents: one per cause, from first suspicion to confirmed recovery. Values in, values out."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.policy import Choice
+from rankpulse.core.records import Incident, Trail
+
+OPEN, CLOSED = "open", "closed"
+RECOVERED, PASSED, RUN_ENDED, SUPERSEDED = "recovered", "passed", "run_ended", "superseded"
+TRAIL_MAX = 200
+_ROUND_CLASSES = ("worker_dead", "unknown", "node_dead", "collective_hang", "operator_restart")
+
+
+def opened(
+    diagnosis: Diagnosis, choice: Choice, *, id_: str, run: tuple[str, str, int], now: float, at: float, epoch: int
+) -> Incident:
+    """A new incident; `run` is (run_uid, run_id, round), empty for the fleet."""
+    run_uid, run_id, round_ = run
+    incident = Incident(
+        id=id_,
+        klass=diagnosis.klass,
+        state=OPEN,
+        opened_at=at,
+        run_uid=run_uid,
+        run_id=run_id,
+        round=round_,
+        fault_at=at - max(now - diagnosis.since, 0.0),
+        time_to_detect_s=round(max(now - diagnosis.since, 0.0), 3),
+        epoch=epoch,
+    )
+    incident = restated(incident, diagnosis)
+    incident = noted(incident, at, f"{diagnosis.klass}: {diagnosis.summary}")
+    return decided(incident, choice, at)
+
+
+def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
+    """The incident with what is known now."""
+    return msgspec.structs.replace(
+        incident,
+        klass=diagnosis.klass,
+        nodes=diagnosis.nodes,
+        culprits=diagnosis.culprits,
+        cascade=diagnosis.cascade,
+        confidence=diagnosis.confidence,
+        summary=diagnosis.summary,
+        reasons=diagnosis.reasons,
+        evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence))),
+    )
+
+
+def decided(incident: Incident, choice: Choice, at: float) -> Incident:
+    if (incident.action, incident.action_reason) == tuple(choice):
+        return incident
+    incident = msgspec.structs.replace(incident, action=choice.action, action_reason=choice.reason)
+    return noted(incident, at, f"action {choice.action}: {choice.reason}")
+
+
+def noted(incident: Incident, at: float, text: str) -> Incident:
+    """One more line of the story, unless it is the same as the last one or the story is too long."""
+    if (incident.trail and incident.trail[-1].text == text) or len(incident.trail) >= TRAIL_MAX:
+        return incident
+    line = Trail(round(at - incident.opened_at, 3), text)
+    return msgspec.structs.replace(incident, trail=(*incident.trail, line))
+
+
+def closed(incident: Incident, outcome: str, text: str, *, elapsed_s: float, at: float) -> Incident:
+    """The end of it; `elapsed_s` is since it was opened, on the observer's monotonic clock."""
+    incident = noted(incident, at, f"closed, {outcome}: {text}")
+    return msgspec.structs.replace(
+        incident,
+        state=CLOSED,
+        outcome=outcome,
+        closed_at=at,
+        time_to_recover_s=round(elapsed_s, 3) if outcome in (RECOVERED, PASSED) else None,
+    )
+
+
+class Book:
+    """All incidents known. The leader's word wins; a standby takes what the store says."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Incident] = {}
+        self.began: dict[str, float] = {}  # id -> observer's monotonic seconds when it was opened (or first seen)
+
+    def __iter__(self) -> Iterator[Incident]:
+        return iter(list(self._all.values()))
+
+    def get(self, id_: str) -> Incident | None:
+        return self._all.get(id_)
+
+    def put(self, incident: Incident, now: float) -> None:
+        self._all[incident.id] = incident
+        self.began.setdefault(incident.id, now)
+
+    def drop(self, id_: str) -> None:
+        self._all.pop(id_, None)
+        self.began.pop(id_, None)
+
+    def open(self) -> list[Incident]:
+        return [incident for incident in self._all.values() if incident.state == OPEN]
+
+    def of_round(self, run_uid: str, round_: int) -> Incident | None:
+        """The incident of this round of this run, open or closed: a round fails once."""
+        return next(
+            (i for i in self._all.values() if (i.run_uid, i.round) == (run_uid, round_) and i.klass in _ROUND_CLASSES),
+            None,
+        )
+
+    def open_of_fleet(self, klass: str, nodes: tuple[str, ...] | None = None) -> Incident | None:
+        """The open incident of this class that concerns no round (with the same nodes, if they are given)."""
+        return next(
+            (i for i in self.open() if i.klass == klass and not i.run_uid and (nodes is None or i.nodes == nodes)),
+            None,
+        )

@@ -1,0 +1,66 @@
+"""From a diagnosis to an action, with the reason. Detect is not act: doubt, no arms, no budget end in a page."""
+
+from typing import NamedTuple
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core.diagnosis import Diagnosis
+
+NONE = "none"  # leave it alone: acting would cost more than the fault
+ADOPT = "adopt"  # torchelastic restarts by itself: follow it, do not double it
+RESTART = "restart"  # order the agents to end the workers of the round; torchelastic starts the next
+OBSERVE = "observe"  # would restart, but is not armed
+PAGE = "page"  # a person must look
+
+_LEFT_ALONE = {
+    d.CONTROL_PLANE_DELAY: "the path of the heartbeats is late, not the job: a restart would only lose work",
+    d.SIDECAR_DEAD: "the job goes on without its sidecar: start the agent again",
+}
+
+
+class Choice(NamedTuple):
+    action: str
+    reason: str
+
+
+class Facts(NamedTuple):
+    """What the policy needs to know about the run."""
+
+    elastic: bool  # torchelastic starts the next round when workers end
+    launcher_alive: bool
+    armed: bool
+    orders_left: int
+
+
+def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
+    """The action for a diagnosis. Total: what is not understood is paged, never acted upon."""
+    if diagnosis.klass in _LEFT_ALONE:
+        return Choice(NONE, _LEFT_ALONE[diagnosis.klass])
+    if diagnosis.klass == d.WORKER_DEAD:
+        return _after_death(facts)
+    if diagnosis.klass == d.COLLECTIVE_HANG:
+        return _after_hang(diagnosis, facts)
+    if diagnosis.klass == d.NODE_DEAD:
+        return Choice(PAGE, "its peers cannot go on without it, and workers on a silent node cannot be ended from here")
+    return Choice(PAGE, "the cause is not known: acting on a guess may hit the healthy")
+
+
+def _after_death(facts: Facts) -> Choice:
+    if not facts.elastic:
+        return Choice(PAGE, "the job was not started by torchelastic: nothing starts it again by itself")
+    if not facts.launcher_alive:
+        return Choice(PAGE, "torchelastic has ended too (its restarts are used up): start the job again")
+    return Choice(
+        ADOPT, "torchelastic starts the next round by itself when a worker ends; an order would restart it twice"
+    )
+
+
+def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
+    if not facts.elastic or not facts.launcher_alive:
+        return Choice(PAGE, "no torchelastic is there to start the next round: ending the workers would end the job")
+    if diagnosis.confidence < 0.9:
+        return Choice(PAGE, f"confidence {diagnosis.confidence:.2f} is too low to end a job that may only be slow")
+    if facts.orders_left <= 0:
+        return Choice(PAGE, "the budget of restart orders without progress is used up")
+    if not facts.armed:
+        return Choice(OBSERVE, "would restart it now, but orders are not armed: rankpulse arm --reason …")
+    return Choice(RESTART, "nothing moves and the culprit is known; its peers would wait until their timeout")

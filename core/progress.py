@@ -1,0 +1,93 @@
+"""Does a rank move, and does its run? Judged only by beats that arrived: silence is never read as standing still."""
+
+import bisect
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+from rankpulse.core.settings import DetectSettings
+from rankpulse.core.slot import NO_STEP, PHASE_CLOSED, PHASE_INIT, PHASE_PAUSED, PHASE_TRAIN
+
+SAMPLES = 400
+ENOUGH = 20
+SPREADS = 40
+
+
+@dataclass
+class RankProgress:
+    """What the beats have said of one rank. Times are the observer's."""
+
+    step: int = NO_STEP
+    first_step: int = NO_STEP
+    phase: str = PHASE_INIT
+    state: str = "?"
+    moved_at: float = -math.inf  # when a beat first showed this step and phase
+    seen_at: float = -math.inf  # when the last beat about it arrived
+
+    def stale_s(self) -> float:
+        """For how long, by received beats alone, step and phase have stood still."""
+        return max(self.seen_at - self.moved_at, 0.0)
+
+    def resting(self) -> bool:
+        """Standing still on purpose: paused, closed, or held by a debugger."""
+        return self.phase in (PHASE_PAUSED, PHASE_CLOSED) or self.state == "t"
+
+
+@dataclass
+class PhaseClocks:
+    """Learned durations of one run: seconds per train step, and the longest stay in every other phase."""
+
+    settings: DetectSettings
+    _recent: deque[float] = field(default_factory=deque)
+    _sorted: list[float] = field(default_factory=list)
+    _longest: dict[str, float] = field(default_factory=dict)
+
+    def stepped(self, steps: int, elapsed_s: float) -> None:
+        """`steps` train steps were seen to take `elapsed_s` together."""
+        if steps <= 0 or elapsed_s < 0:
+            return
+        sample = elapsed_s / steps
+        self._recent.append(sample)
+        bisect.insort(self._sorted, sample)
+        if len(self._recent) > SAMPLES:
+            del self._sorted[bisect.bisect_left(self._sorted, self._recent.popleft())]
+
+    def stayed(self, phase: str, elapsed_s: float) -> None:
+        """A rank left `phase` after `elapsed_s`."""
+        self._longest[phase] = max(self._longest.get(phase, 0.0), elapsed_s)
+
+    def deadline_s(self, phase: str) -> float:
+        """Standing still in `phase` for longer than this is a suspicion. Unknown phases get the prior."""
+        if phase != PHASE_TRAIN:
+            return max(self.settings.hang_prior_s, self.settings.hang_factor * self._longest.get(phase, 0.0))
+        if len(self._sorted) < ENOUGH:
+            return self.settings.hang_prior_s
+        p99 = self._sorted[min(math.ceil(0.99 * len(self._sorted)), len(self._sorted)) - 1]
+        beat = self.settings.heartbeat_interval_s
+        return max(self.settings.hang_floor_s, self.settings.hang_factor * p99 + 2 * beat)
+
+
+@dataclass
+class RunAhead:
+    """How far ranks of a run are seen apart when all of them can be seen: the soundness of the progress alibi.
+
+    Steps are sampled once per beat, so ranks that move in lockstep are still *seen* some steps apart. A run counts as
+    synchronous once that distance has been watched for a while and has stopped growing; ranks that run on their own
+    drift apart without bound.
+    """
+
+    _spreads: deque[int] = field(default_factory=lambda: deque(maxlen=SPREADS))
+
+    def saw(self, lowest: int, highest: int) -> None:
+        self._spreads.append(highest - lowest)
+
+    def synchronous(self) -> bool:
+        if len(self._spreads) < SPREADS // 2:
+            return False
+        half = len(self._spreads) // 2
+        first, second = list(self._spreads)[:half], list(self._spreads)[half:]
+        return max(second) <= 2 * max(first) + 2
+
+    def limit(self) -> int:
+        """A step more than this beyond a rank's last reported one needed that rank."""
+        return max(self._spreads, default=0) + 1

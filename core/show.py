@@ -1,0 +1,87 @@
+"""What is believed, as plain JSON values, for metrics, the page and commands. Reads only."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rankpulse.core.fleet import NodeView, RunView
+
+if TYPE_CHECKING:
+    from rankpulse.core.engine import Engine
+
+
+def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
+    """Everything. Times are seconds relative to `now`, except `…_at`, which are UTC."""
+    folder, sight = engine.folder, engine.sight
+    armed = folder.armed
+    return {
+        "cluster": engine.keys.cluster,
+        "leading": engine.epoch is not None,
+        "epoch": engine.epoch if engine.epoch is not None else (folder.leader.epoch if folder.leader else None),
+        "leader": msgspec.to_builtins(folder.leader) if folder.leader else None,
+        "armed": bool(armed and armed.armed),
+        "arm": msgspec.to_builtins(armed) if armed else None,
+        "blind": sight.blind(now),
+        "blind_reason": sight.why_blind(now),
+        "blind_seconds_total": round(sight.blind_s, 3),
+        "events": dict(folder.counts),
+        "refused": folder.refused,
+        "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},
+        "runs": {uid: _run(run) for uid, run in sorted(folder.fleet.runs.items()) if run.rounds},
+        "incidents": [msgspec.to_builtins(i) for i in sorted(engine.book, key=lambda i: (i.opened_at, i.id))],
+    }
+
+
+def _node(node: NodeView, now: float) -> dict[str, Any]:
+    last, deadline = node.arrival.last, node.arrival.deadline()
+    return {
+        "incarnation": node.inc,
+        "seq": node.seq,
+        "silence_s": round(now - last, 3) if last is not None else None,
+        "deadline_s": round(deadline - last, 3) if last is not None and math.isfinite(deadline) else None,
+        "suspect": node.silent_since is not None,
+        "leaving": node.leaving,
+        "workers": len(node.beat.ranks) if node.beat else 0,
+        "state": msgspec.to_builtins(node.state) if node.state else None,
+    }
+
+
+def _run(run: RunView) -> dict[str, Any]:
+    round_ = run.current
+    steps = [progress.step for progress in round_.progress.values()]
+    phases = sorted({progress.phase for progress in round_.progress.values()})
+    return {
+        "run_id": run.run_id,
+        "outcome": run.outcome,
+        "reason": run.reason,
+        "ended_at": run.ended_at,
+        "elastic": run.elastic,
+        "round": round_.number,
+        "world_size": round_.world_size,
+        "step": min(steps, default=None),
+        "step_spread": max(steps) - min(steps) if steps else None,
+        "phases": phases,
+        "phase_deadline_s": max((run.clocks.deadline_s(phase) for phase in phases), default=None),
+        "synchronous": run.ahead.synchronous(),
+        "ranks": [
+            {
+                "rank": rank,
+                "node": member.node,
+                "local_rank": member.local_rank,
+                "pid": member.pid,
+                **(_progress(round_.progress[rank]) if rank in round_.progress else {}),
+            }
+            for rank, member in sorted(round_.members.items())
+        ],
+    }
+
+
+def _progress(progress: Any) -> dict[str, Any]:
+    return {
+        "step": progress.step,
+        "first_step": progress.first_step,
+        "phase": progress.phase,
+        "state": progress.state,
+        "stale_s": round(progress.stale_s(), 3),
+    }

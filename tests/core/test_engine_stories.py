@@ -1,0 +1,416 @@
+"""Stories told to the engine, with the answer an on-call would want."""
+
+from core_world import UTC, World
+from rankpulse.core import records as r
+
+NODES = {"node-a": 2, "node-b": 2}
+GLOO = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1"
+
+
+def trained(**kwargs: object) -> tuple[World, list]:
+    """A world in which a two-node job has trained long enough to be known."""
+    world = World()
+    procs = world.launch(NODES, meeting="m1", **kwargs)
+    world.run(30)
+    assert world.incidents() == []
+    return world, procs
+
+
+def test_a_healthy_job_is_left_alone() -> None:
+    world, _ = trained()
+    world.run(120)
+    assert world.incidents() == []
+    [state] = world.run_states()
+    assert (state.outcome, state.round) == ("running", 1)
+    assert len([key for key in world.store if "/roster/" in key]) == 1
+
+
+def test_crash_is_named_at_once_and_torchelastics_restart_is_adopted() -> None:
+    world, procs = trained()
+    world.ends(procs[3], signal=9)
+    world.tick()
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action, incident.state) == ("worker_dead", "adopt", "open")
+    assert [(m.rank, m.node) for m in incident.culprits] == [(3, "node-b")]
+    assert "SIGKILL" in incident.summary
+    assert "node-b" in incident.summary
+
+    world.run(0.3)
+    world.ends(procs[0], code=1, error="RuntimeError", message=GLOO)
+    world.ends(procs[1], signal=15)
+    world.ends(procs[2], signal=15)
+    world.run(2)
+    world.launch(NODES, meeting="m2", first_step=61)
+    world.run(3)
+    [incident] = world.incidents()
+    assert (incident.state, incident.outcome, incident.restarts) == ("closed", "recovered", 1)
+    assert incident.cascade == (0, 1, 2)
+    assert incident.resumed_from_step == 60
+    assert world.orders() == []
+    world.run(60)
+    assert len(world.incidents()) == 1
+    assert {s.round for s in world.run_states()} == {2}
+
+
+def test_a_victim_heard_first_does_not_take_the_blame() -> None:
+    world, procs = trained()
+    world.ends(procs[0], code=1, error="RuntimeError", message=GLOO)
+    world.run(0.3)
+    assert world.incidents() == []
+    world.ends(procs[2], signal=9)
+    world.run(1)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [2]
+
+
+def test_victims_alone_are_an_honest_unknown_until_the_cause_is_heard() -> None:
+    world, procs = trained()
+    world.ends(procs[0], code=1, error="RuntimeError", message=GLOO)
+    world.run(2)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.culprits, incident.action) == ("unknown", (), "page")
+    world.ends(procs[2], signal=11)
+    world.run(0.2)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("worker_dead", "adopt")
+    assert "SIGSEGV" in incident.summary
+
+
+def test_same_port_every_round_still_gives_new_rounds() -> None:
+    world, procs = trained()
+    for proc in procs:
+        world.ends(proc, signal=9 if proc.rank == 1 else 15)
+    world.run(1)
+    world.launch(NODES, meeting="m1", first_step=50)
+    world.run(3)
+    [incident] = world.incidents()
+    assert (incident.restarts, incident.outcome) == (1, "recovered")
+    assert {s.round for s in world.run_states()} == {2}
+
+
+def test_ctrl_c_is_no_incident() -> None:
+    world, procs = trained()
+    for proc in procs:
+        world.ends(proc, code=1, error="KeyboardInterrupt")
+        world.run(0.1)
+    world.run(1)
+    world.launcher_ends(procs[0])
+    world.run(0.2)
+    world.launcher_ends(procs[2])
+    world.run(5)
+    assert world.incidents() == []
+    [state] = world.run_states()
+    assert state.outcome == "stopped_by_user"
+    assert not [key for key in world.store if "/obs/" in key]
+
+
+def test_sigkill_after_the_grace_of_a_stop_is_no_crash() -> None:
+    world, procs = trained()
+    world.ends(procs[0], signal=15)
+    world.run(30)
+    for proc in procs[1:]:
+        world.ends(proc, signal=9)
+    world.run(0.5)
+    world.launcher_ends(procs[0])
+    world.launcher_ends(procs[2])
+    world.run(3)
+    assert world.incidents() == []
+    assert world.run_states()[0].outcome == "stopped_by_user"
+
+
+def test_one_worker_terminated_while_the_job_goes_on_is_a_crash() -> None:
+    world, procs = trained()
+    world.ends(procs[2], signal=15)
+    world.run(0.2)
+    for proc in (procs[0], procs[1], procs[3]):
+        world.ends(proc, signal=15)
+    world.run(1)
+    assert world.incidents() == []
+    world.launch(NODES, meeting="m2", first_step=40)
+    world.run(3)
+    [incident] = world.incidents()
+    assert incident.klass == "worker_dead"
+    assert [m.rank for m in incident.culprits] == [2]
+    assert incident.outcome == "recovered"
+
+
+def test_another_node_joining_is_no_failure() -> None:
+    world, procs = trained()
+    for proc in procs:
+        world.ends(proc, signal=15)
+    world.run(1)
+    world.launch({**NODES, "node-c": 2}, meeting="m2", first_step=40)
+    world.run(10)
+    assert world.incidents() == []
+
+
+def test_clean_end_is_finished() -> None:
+    world, procs = trained()
+    for proc in procs:
+        world.ends(proc, code=0, closed=True)
+        world.run(0.3)
+    world.run(1)
+    assert world.incidents() == []
+    assert world.run_states()[0].outcome == "finished"
+
+
+def test_clean_end_is_known_to_a_monitor_that_was_not_there() -> None:
+    world, procs = trained()
+    for proc in procs[:2]:
+        world.ends(proc, code=0, closed=True)
+    world.run(1)
+    world.successor(2)
+    for proc in procs[2:]:
+        world.ends(proc, code=0, closed=True)
+    world.run(8)
+    assert world.incidents() == []
+    assert world.run_states()[0].outcome == "finished"
+
+
+def test_same_label_launched_again_is_another_run() -> None:
+    world, procs = trained()
+    for proc in procs:
+        world.ends(proc, code=0, closed=True)
+    world.run(1)
+    world.launch(NODES, meeting="m1", launchers={"node-a": "x", "node-b": "y"})
+    world.run(5)
+    assert sorted(state.outcome for state in world.run_states()) == ["finished", "running"]
+
+
+def test_jitter_is_one_incident_without_restart() -> None:
+    world, _ = trained()
+    for stall in (3.0, 5.0, 8.0, 4.0):
+        world.silent = {"node-a", "node-b"}
+        world.run(stall)
+        world.silent = set()
+        world.run(4.0)
+    world.run(20)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.culprits, incident.action) == ("control_plane_delay", (), "none")
+    assert incident.summary == "control plane late, job progressing"
+    assert (incident.state, incident.outcome, incident.restarts) == ("closed", "passed", 0)
+    assert world.orders() == []
+
+
+def test_one_node_with_a_late_path_has_an_alibi() -> None:
+    world, _ = trained()
+    world.silent = {"node-b"}
+    world.run(5)
+    assert world.incidents() == []
+    world.run(10)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("sidecar_dead", "none")
+    assert "which needed the ranks of node-b" in " ".join(incident.reasons)
+    world.silent = set()
+    world.run(3)
+    assert world.incidents()[0].outcome == "passed"
+
+
+def test_an_agent_restarted_within_seconds_is_not_worth_an_incident() -> None:
+    world, _ = trained()
+    world.silent = {"node-b"}
+    world.run(6)
+    world.inc["node-b"], world.seq["node-b"], world.silent = 2, 0, set()
+    world.run(20)
+    assert world.incidents() == []
+
+
+def test_a_silent_node_whose_job_stands_still_is_dead() -> None:
+    world, procs = trained()
+    world.silent, world.training = {"node-b"}, False
+    world.run(25)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("node_dead", "page")
+    assert [m.rank for m in incident.culprits] == [2, 3]
+    assert incident.cascade == (0, 1)
+
+
+def test_store_gone_for_a_minute_says_blind_and_nothing_else() -> None:
+    world, _ = trained()
+    world.silent, world.canary = {"node-a", "node-b"}, False
+    world.run(60)
+    assert world.engine.snapshot(world.now)["blind"] is True
+    world.canary = True
+    world.run(3)
+    world.silent = set()
+    world.run(20)
+    assert world.incidents() == []
+    assert world.engine.snapshot(world.now)["blind"] is False
+    assert world.engine.snapshot(world.now)["blind_seconds_total"] > 50
+
+
+def test_monitor_asleep_blames_nobody() -> None:
+    world, _ = trained()
+    world.now += 30.0
+    world.run(20)
+    assert world.incidents() == []
+
+
+def test_a_new_leader_forgets_nothing_and_doubles_nothing() -> None:
+    world, procs = trained()
+    world.ends(procs[3], signal=9)
+    world.tick()
+    world.successor(2)
+    world.run(2)
+    for proc in procs[:3]:
+        world.ends(proc, signal=15)
+    world.launch(NODES, meeting="m2", first_step=20)
+    world.run(4)
+    [incident] = world.incidents()
+    assert (incident.outcome, incident.restarts, incident.epoch) == ("recovered", 1, 1)
+    world.successor(3)
+    world.run(30)
+    assert len(world.incidents()) == 1
+
+
+def test_a_death_while_no_monitor_ran_is_found_once() -> None:
+    world, procs = trained()
+    for proc in procs:
+        # written while nobody looked: into the store only
+        engine, world.engine = world.engine, World().engine
+        world.ends(proc, signal=9 if proc.rank == 1 else 15)
+        world.engine = engine
+    world.successor(2)
+    world.launch(NODES, meeting="m2", first_step=33)
+    world.run(5)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [1]
+    assert incident.resumed_from_step == 32
+    assert not [key for key in world.store if "/obs/" in key]
+
+
+def test_erasing_waits_for_the_record_that_cites_it() -> None:
+    world, procs = trained()
+    world.ends(procs[3], signal=9)
+    kinds = [type(action).__name__ for action in world.engine.tick(world.now, UTC)]
+    assert kinds.index("Write") < kinds.index("Erase")
+
+
+def test_hang_with_a_stopped_rank_is_observed_until_armed_then_ordered_once() -> None:
+    world, procs = trained()
+    procs[1].state, world.training = "T", False
+    world.run(15)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("collective_hang", "observe")
+    assert [m.rank for m in incident.culprits] == [1]
+    assert incident.cascade == (0, 2, 3)
+    assert world.orders() == []
+    world.arm()
+    world.run(2)
+    [order] = world.orders()
+    assert {m.pid for m in order.members} == {p.pid for p in procs}
+    for proc in procs:
+        world.ends(proc, signal=9, order_id=order.order_id)
+    world.observe(r.ORDER_DONE, "node-a", order_id=order.order_id, killed=2)
+    world.training = True
+    world.launch(NODES, meeting="m2", first_step=20)
+    world.run(4)
+    [incident] = world.incidents()
+    assert (incident.outcome, incident.restarts, incident.order_id) == ("recovered", 1, order.order_id)
+    assert len(world.orders()) == 1
+    assert any("2 workers ended" in line.text for line in incident.trail)
+
+
+def test_hang_without_a_laggard_says_so_and_is_not_acted_upon() -> None:
+    world, _ = trained()
+    world.arm()
+    world.training = False
+    world.run(15)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.culprits, incident.action) == ("unknown", (), "page")
+    assert "no laggard" in " ".join(incident.reasons)
+    world.training = True
+    world.run(3)
+    assert world.incidents()[0].outcome == "passed"
+    assert world.orders() == []
+
+
+def test_pauses_debuggers_and_checkpoints_are_no_hang() -> None:
+    for phase, state in (("paused", "S"), ("checkpoint", "S"), ("train", "t")):
+        world, procs = trained()
+        for proc in procs:
+            proc.phase, proc.state = phase, state
+        world.training = False
+        world.run(60)
+        assert world.incidents() == [], (phase, state)
+
+
+def test_restart_budget_without_progress_ends_in_a_page() -> None:
+    world, procs = trained()
+    world.arm()
+    for round_ in range(2, 7):
+        world.training = False
+        procs[1].state = "T"
+        world.run(15)
+        order = world.orders()[-1]
+        if order.round != round_ - 1:
+            break
+        for proc in procs:
+            world.ends(proc, signal=9, order_id=order.order_id)
+        procs = world.launch(NODES, meeting=f"m{round_}")
+        for proc in procs:  # it comes up, makes its first step and hangs again before anything is learned anew
+            proc.step = proc.first_step = -1
+        world.run(2)
+    assert len(world.orders()) <= 3
+
+
+def test_max_restarts_used_up_ends_the_run_as_failed() -> None:
+    world, procs = trained()
+    world.ends(procs[3], signal=9)
+    for proc in procs[:3]:
+        world.ends(proc, code=1, error="RuntimeError", message=GLOO)
+    world.launcher_ends(procs[0])
+    world.launcher_ends(procs[2])
+    world.run(3)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.outcome, incident.restarts) == ("worker_dead", "run_ended", 0)
+    assert world.run_states()[0].outcome == "failed"
+
+
+def test_without_torchelastic_a_crash_is_paged() -> None:
+    world, procs = trained(elastic=False)
+    world.ends(procs[3], signal=9)
+    world.run(1)
+    [incident] = world.incidents()
+    assert incident.action == "page"
+
+
+def test_an_operator_restarts_a_run() -> None:
+    world, _ = trained()
+    [state] = world.run_states()
+    request = r.Request(id="q1", kind="restart", run_uid=state.run_uid, author="ann", reason="new image", at=0.0)
+    world.put(world.keys.request("q1"), request)
+    world.run(1)
+    [order] = world.orders()
+    assert (order.round, len(order.members)) == (1, 4)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("operator_restart", "restart")
+    assert not [key for key in world.store if "/requests/" in key]
+    bad = r.Request(id="q2", kind="restart", run_uid="nobody", author="ann", reason="x", at=0.0)
+    world.put(world.keys.request("q2"), bad)
+    world.run(1)
+    assert any("no run nobody is going on" in line for line in world.said)
+
+
+def test_two_jobs_with_one_label_on_the_same_nodes_are_two_runs() -> None:
+    world = World()
+    first = world.launch(NODES, meeting="m1")
+    second = world.launch(NODES, meeting="n1", launchers={"node-a": "other-a", "node-b": "other-b"})
+    world.run(20)
+    assert len(world.run_states()) == 2
+    world.ends(second[0], signal=9)
+    world.run(1)
+    [incident] = world.incidents()
+    assert incident.culprits[0].pid == second[0].pid
+    assert {p.pid for p in first}.isdisjoint({m.pid for m in incident.culprits})
+
+
+def test_agent_that_said_goodbye_is_not_missed() -> None:
+    world, _ = trained()
+    world.observe(r.AGENT_STOPPING, "node-b")
+    world.silent = {"node-b"}
+    world.run(60)
+    assert world.incidents() == []
+    world.successor(2)
+    world.run(30)
+    assert world.incidents() == []
