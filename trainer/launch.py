@@ -126,9 +126,4 @@ def _number(environ: Mapping[str, str], *names: str) -> int:
 
 def _text(value: str, limit: int) -> str:
     """`value` in at most `limit` bytes of sound UTF-8: an environment may hold any bytes."""
-    return (
-        value.encode("utf-8", "surrogateescape")[:limit]
-        .decode("utf-8", "replace")
-        .encode()[:limit]
-        .decode("utf-8", "ignore")
-    )
+    return value.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
