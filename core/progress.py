@@ -77,16 +77,21 @@ class RunAhead:
     """
 
     _spreads: deque[int] = field(default_factory=lambda: deque(maxlen=SPREADS))
+    _advances: deque[int] = field(default_factory=lambda: deque(maxlen=SPREADS))
+    _lowest: int | None = None
 
     def saw(self, lowest: int, highest: int) -> None:
+        """All ranks were just seen, between these steps."""
         self._spreads.append(highest - lowest)
+        self._advances.append(max(lowest - self._lowest, 0) if self._lowest is not None else 0)
+        self._lowest = lowest
 
     def synchronous(self) -> bool:
         if len(self._spreads) < SPREADS // 2:
             return False
         half = len(self._spreads) // 2
         first, second = list(self._spreads)[:half], list(self._spreads)[half:]
-        return max(second) <= 2 * max(first) + 2
+        return max(second) <= max(first) + max(self._advances) + 2
 
     def limit(self) -> int:
         """A step more than this beyond a rank's last reported one needed that rank."""

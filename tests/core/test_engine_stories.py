@@ -1,6 +1,7 @@
 """Stories told to the engine, with the answer an on-call would want."""
 
 from core_world import UTC, World
+
 from rankpulse.core import records as r
 
 NODES = {"node-a": 2, "node-b": 2}
@@ -206,6 +207,18 @@ def test_one_node_with_a_late_path_has_an_alibi() -> None:
     assert world.incidents()[0].outcome == "passed"
 
 
+def test_ranks_that_run_on_their_own_give_no_alibi() -> None:
+    world = World()
+    procs = world.launch(NODES, meeting="m1")
+    for _ in range(80):
+        world.run(0.5)
+        for proc in procs[:2]:
+            proc.step += 1
+    world.silent = {"node-b"}
+    world.run(18)
+    assert [i.klass for i in world.incidents()] == ["unknown"]
+
+
 def test_an_agent_restarted_within_seconds_is_not_worth_an_incident() -> None:
     world, _ = trained()
     world.silent = {"node-b"}
@@ -216,7 +229,7 @@ def test_an_agent_restarted_within_seconds_is_not_worth_an_incident() -> None:
 
 
 def test_a_silent_node_whose_job_stands_still_is_dead() -> None:
-    world, procs = trained()
+    world, _ = trained()
     world.silent, world.training = {"node-b"}, False
     world.run(25)
     [incident] = world.incidents()
