@@ -87,6 +87,7 @@ def _who(torch: Any, socket: str) -> dict[str, Any]:
     }
 
 
+@interfaces.untraced
 def _optimizer_stepped(optimizer: object, args: object, kwargs: object) -> None:
     """Registered with torch once; the pulse may change (a forked child attaches anew)."""
     if _Process.pulse is not None:

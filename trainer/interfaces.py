@@ -7,9 +7,10 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 SOCKET_PATH_MAX = 107  # sun_path of Linux, less the closing zero
+Function = TypeVar("Function", bound=Callable[..., object])
 Hook = Callable[[object, object, object], None]
 
 
@@ -22,6 +23,16 @@ def find_torch(environ: Mapping[str, str]) -> Any:
         except Exception:  # a broken torch is for the program to meet, not for us to report first
             return None
     return torch
+
+
+def untraced(function: Function) -> Function:
+    """Mark `function` as torch.compiler.disable would, which cannot be asked without importing the compiler.
+
+    torch.compile then calls it instead of tracing into it: traced, a step counted once more at each compilation.
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "rankpulse reports progress"  # type: ignore[attr-defined]
+    return function
 
 
 def count_optimizer_steps(torch: Any, hook: Hook) -> str:

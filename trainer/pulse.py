@@ -15,6 +15,7 @@ from weakref import ref
 
 from rankpulse.core import slot
 from rankpulse.trainer import endings
+from rankpulse.trainer.interfaces import untraced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,6 +71,7 @@ class Pulse:
         """Whether anything is written: False without a slot, after `close()`, and in a forked child."""
         return self._map is not None
 
+    @untraced
     def step(self, n: object = None, loss: object = NAN) -> None:
         """Step `n` (0 <= n < 2**63) is done; without `n`, or with one that is no such number, one more step is.
 
@@ -97,16 +99,19 @@ class Pulse:
         """
         return Phase(self, phase_bytes(name))
 
+    @untraced
     def pause(self) -> None:
         """Training stands still on purpose, until `resume()` or the next step."""
         self._paused, self._settled = True, False
         self._show()
 
+    @untraced
     def resume(self) -> None:
         """The end of a pause: the phase is again what it was."""
         self._paused = False
         self._show()
 
+    @untraced
     def close(self) -> None:
         """Training is over and all is well. Later calls do nothing; a new `attach()` opens the pulse again."""
         if self._map is None:
@@ -151,6 +156,7 @@ class Pulse:
             self._settle(self._step, explicit=False)
         self._write()
 
+    @untraced
     def enter(self, phase: bytes) -> bytes:
         """Set the phase and return the one before. For `Phase`."""
         before, self._phase = self._phase, phase
