@@ -40,13 +40,28 @@ async def _look(endpoint: Endpoint, certificates: Certificates) -> StoreError:
         return _closed(endpoint, error)
     try:
         writer.write(_HELLO)
-        return _judge(endpoint, await reader.read(4096))
+        answer = await reader.read(4096)
     except ssl.SSLError as error:
         return _refused_us(endpoint, error)
     except OSError:
-        return _judge(endpoint, b"")
+        answer = b""
     finally:
         writer.transport.abort()
+    if not answer and not endpoint.tls and await _speaks_tls(endpoint):
+        answer = bytes([_TLS_ALERT])
+    return _judge(endpoint, answer)
+
+
+async def _speaks_tls(endpoint: Endpoint) -> bool:
+    """Only whether: nothing is sent over it, so its certificate does not matter."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        _, writer = await asyncio.open_connection(endpoint.host, endpoint.port, ssl=context)
+    except OSError:
+        return False
+    writer.transport.abort()
+    return True
 
 
 def _closed(endpoint: Endpoint, error: OSError) -> StoreError:
@@ -88,7 +103,7 @@ def _judge(endpoint: Endpoint, answer: bytes) -> StoreError:
     if answer.startswith(b"HTTP/"):
         return Unreachable(f"at {endpoint} listens a web server, not etcd's client port (usually 2379)")
     if not answer and not endpoint.tls:
-        return Unreachable(f"{endpoint} hangs up on us: if it speaks TLS, use https:// and set store.ca_file")
+        return Unreachable(f"{endpoint} hangs up on us: check that it is etcd's client port (usually 2379)")
     if not answer:
         return Unreachable(f"{endpoint} hangs up on us: if etcd wants a client certificate, set store.cert_file")
     return Unreachable(f"at {endpoint} listens something that is not etcd: correct store.endpoints")

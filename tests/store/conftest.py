@@ -1,18 +1,23 @@
 """The two stores under one contract, each with the faults that the contract speaks of."""
 
+import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rankpulse.core.settings import StoreSettings
 from rankpulse.drills.proxy import TcpProxy
-from rankpulse.store.api import Sight, Store
+from rankpulse.store.api import Changes, Listing, Sight, Store
 from rankpulse.store.embedded import EmbeddedEtcd
 from rankpulse.store.etcd import EtcdStore
 from rankpulse.store.memory import MemoryStore
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `from certs import Authority`
 
 
 class MemoryRig:
@@ -137,8 +142,6 @@ class Sights:
         return [type(sight).__name__ for sight in self.seen]
 
     def fold(self) -> dict[str, bytes]:
-        from rankpulse.store.api import Changes, Listing
-
         picture: dict[str, bytes] = {}
         for sight in self.seen:
             if isinstance(sight, Listing):
@@ -155,8 +158,6 @@ class Sights:
 @pytest.fixture
 async def following() -> AsyncIterator[Any]:
     """`await following(store, prefix)` -> Sights, followed until the test ends."""
-    import asyncio
-
     tasks: list[asyncio.Task[None]] = []
 
     def start(store: Store, prefix: str) -> Sights:
