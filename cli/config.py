@@ -1,0 +1,114 @@
+"""Where the configuration comes from: flags, then the environment, then a TOML file, then the preset."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from rankpulse.core.settings import BadSettings, Settings, parse
+
+PLACES: Final = ("rankpulse.toml", "/etc/rankpulse/rankpulse.toml")
+MAX_BYTES: Final = 1024 * 1024
+
+
+class Flags(NamedTuple):
+    """What the command line said; None and () mean that it said nothing."""
+
+    config: str | None = None
+    cluster: str | None = None
+    preset: str | None = None
+    store: tuple[str, ...] = ()
+    node: str | None = None
+    run_dir: str | None = None
+    agent_listen: str | None = None
+    monitor_listen: str | None = None
+
+
+def load(flags: Flags, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The effective settings. Raises `BadSettings` with every problem, each line naming its source."""
+    path = find(flags.config, environ)
+    tree = read(path) if path else {}
+    _override(tree, _from_environment(environ))
+    _override(tree, _from_flags(flags))
+    try:
+        return parse(tree)
+    except BadSettings as error:
+        source = str(path) if path else "command line and environment"
+        raise BadSettings([f"{source}: {problem}" for problem in error.problems]) from error
+
+
+def find(explicit: str | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The file to read. One that was named must exist; the usual places are tried in turn."""
+    named = explicit or environ.get("RANKPULSE_CONFIG")
+    if named:
+        return Path(named)
+    return next((Path(place) for place in PLACES if os.path.lexists(place)), None)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The TOML file as a tree. Raises `BadSettings` in one sentence whatever the path is."""
+    try:
+        if not path.is_file() and path.exists():
+            raise BadSettings([f"{path}: is not a regular file; --config takes a TOML file"])
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise BadSettings([f"{path}: larger than {MAX_BYTES} bytes; this is no configuration of ours"])
+        return tomllib.loads(data.decode())
+    except FileNotFoundError as error:
+        raise BadSettings([f"{path}: no such file; name another with --config, or leave it out"]) from error
+    except OSError as error:
+        raise BadSettings([f"{path}: cannot be read ({error.strerror}); check its permissions"]) from error
+    except UnicodeDecodeError as error:
+        raise BadSettings([f"{path}: is not UTF-8 text (byte {error.start}); is it a TOML file?"]) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadSettings([f"{path}: is not valid TOML: {error}"]) from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    endpoints = [part.strip() for part in environ.get("RANKPULSE_STORE", "").split(",") if part.strip()]
+    return {
+        "cluster": environ.get("RANKPULSE_CLUSTER"),
+        "store": {"endpoints": endpoints or None},
+        "agent": {"node": environ.get("RANKPULSE_NODE"), "run_dir": environ.get("RANKPULSE_DIR")},
+    }
+
+
+def _from_flags(flags: Flags) -> dict[str, Any]:
+    return {
+        "cluster": flags.cluster,
+        "preset": flags.preset,
+        "store": {"endpoints": list(flags.store) or None},
+        "agent": {"node": flags.node, "run_dir": flags.run_dir, "listen": flags.agent_listen},
+        "monitor": {"listen": flags.monitor_listen},
+    }
+
+
+def _override(tree: dict[str, Any], said: Mapping[str, Any]) -> None:
+    """Put what was `said` over `tree`; None says nothing. A section of the wrong type is left for `parse` to refuse."""
+    for key, value in said.items():
+        if isinstance(value, Mapping):
+            section = {name: item for name, item in value.items() if item is not None}
+            if section and isinstance(tree.get(key, {}), dict):
+                tree[key] = {**tree.get(key, {}), **section}
+        elif value is not None:
+            tree[key] = value
+
+
+def as_toml(settings: Settings) -> str:
+    """The settings as a TOML file that would give the same again."""
+    tree = msgspec.to_builtins(settings)
+    lines = [f"{key} = {_toml(value)}" for key, value in tree.items() if not isinstance(value, dict)]
+    for name, section in tree.items():
+        if isinstance(section, dict):
+            lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in section.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """Numbers, strings, booleans and lists are written alike in JSON and TOML."""
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

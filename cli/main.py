@@ -1,0 +1,314 @@
+"""The `rankpulse` command. Commands here only parse and hand over; rooms are imported when a command needs them."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rankpulse.cli.failing import Group
+
+if TYPE_CHECKING:
+    from rankpulse.core.settings import Settings
+
+HELP = """
+Watches multi-node PyTorch training: tells late heartbeats from dead workers, hung ranks and stopped jobs, names the
+culprit, and, once armed, restarts what hangs.
+
+\b
+Try it on this machine:
+  rankpulse demo                      a real job lives through jitter, a crash and a stop
+  rankpulse up                        etcd, monitor and agent here, for a job of yours
+\b
+In production:
+  rankpulse monitor --store etcd1:2379 --store etcd2:2379     on two or three machines; one leads
+  rankpulse agent   --store etcd1:2379 --store etcd2:2379     on every node
+  rankpulse doctor                                            what is missing on this machine
+\b
+When something happened:
+  rankpulse status
+  rankpulse explain last
+\b
+Settings: flags, then RANKPULSE_STORE, RANKPULSE_CLUSTER, RANKPULSE_NODE, RANKPULSE_DIR, then --config or
+RANKPULSE_CONFIG or ./rankpulse.toml or /etc/rankpulse/rankpulse.toml, then the preset.
+"""
+app = typer.Typer(
+    cls=Group,
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench_app = typer.Typer(help="Measure what it costs.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(bench_app, name="bench")
+
+Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
+Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]
+Store = Annotated[list[str] | None, typer.Option(metavar="HOST:PORT", help="An etcd endpoint; may be repeated.")]
+Preset = Annotated[str | None, typer.Option(help="Defaults for: default, lan, wan, drill.")]
+Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to serve HTTP; '' for nowhere.")]
+Node = Annotated[str | None, typer.Option(help="Name of this node (default: the host name).")]
+RunDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where jobs put their slots (/dev/shm/rankpulse).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; others will read it.")]
+
+
+def _settings(
+    config: str | None,
+    cluster: str | None = None,
+    store: list[str] | None = None,
+    preset: str | None = None,
+    **flags: str | None,
+) -> "Settings":
+    from rankpulse.cli.config import Flags, load
+
+    return load(Flags(config=config, cluster=cluster, store=tuple(store or ()), preset=preset, **flags))
+
+
+@app.command()
+def agent(
+    config: Config = None,
+    node: Node = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    run_dir: RunDir = None,
+    listen: Listen = None,
+    preset: Preset = None,
+) -> None:
+    """Run the sidecar of this node: one per machine, beside the jobs.
+
+    Example: rankpulse agent --store etcd1:2379 --node gpu07
+    """
+    settings = _settings(config, cluster, store, preset, node=node, run_dir=run_dir, agent_listen=listen)
+    from rankpulse.agent.main import main as run
+
+    raise typer.Exit(asyncio.run(run(settings)))
+
+
+@app.command()
+def monitor(
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    listen: Listen = None,
+    preset: Preset = None,
+) -> None:
+    """Run a monitor. Start two or three: one leads, the others take over when it is gone.
+
+    Example: rankpulse monitor --store etcd1:2379 --listen 0.0.0.0:9460
+    """
+    settings = _settings(config, cluster, store, preset, monitor_listen=listen)
+    from rankpulse.monitor.main import main as run
+
+    raise typer.Exit(asyncio.run(run(settings)))
+
+
+@app.command()
+def up(
+    config: Config = None,
+    node: Node = None,
+    cluster: Cluster = None,
+    run_dir: RunDir = None,
+    listen: Listen = None,
+    preset: Preset = None,
+) -> None:
+    """Everything on this machine, for trying out: a private etcd, a monitor and an agent. Ctrl-C stops all.
+
+    --listen is the monitor's place.
+    """
+    settings = _settings(config, cluster, None, preset, node=node, run_dir=run_dir, monitor_listen=listen)
+    from rankpulse.cli.up import run
+
+    raise typer.Exit(run(settings, config))
+
+
+@app.command()
+def demo(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Faults to show; default: all.")
+    ] = None,
+    as_json: Json = False,
+    keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the logs and records there.")] = None,
+) -> None:
+    """A real job on this machine lives through jitter, a crash and a stop, and is judged right each time.
+
+    Example: rankpulse demo; rankpulse demo crash --keep /tmp/demo
+    """
+    from rankpulse.drills.demo import run
+
+    raise typer.Exit(run(list(names or ()), as_json, keep))
+
+
+@app.command()
+def status(config: Config = None, cluster: Cluster = None, store: Store = None, as_json: Json = False) -> None:
+    """How things stand: monitor, nodes, runs and open incidents."""
+    settings = _settings(config, cluster, store)
+    from rankpulse.cli import show
+    from rankpulse.cli.status import gather, page
+
+    found = asyncio.run(gather(settings))
+    show.as_json(found) if as_json else page(found)
+
+
+@app.command()
+def incidents(
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    everything: Annotated[bool, typer.Option("--all", help="Also those closed more than a day ago.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What happened: open incidents and those of the last day."""
+    settings = _settings(config, cluster, store)
+    from rankpulse.cli import incidents as book
+    from rankpulse.cli import show
+
+    found = asyncio.run(book.every(settings, everything))
+    show.as_json(found) if as_json else book.listing(found)
+
+
+@app.command()
+def explain(
+    incident: Annotated[str, typer.Argument(help="Its id, the beginning of it, or 'last'.")],
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """The whole story of one incident: culprit, reasons, evidence, what was done and what to do.
+
+    Example: rankpulse explain last
+    """
+    settings = _settings(config, cluster, store)
+    from rankpulse.cli import incidents as book
+    from rankpulse.cli import show
+
+    found = asyncio.run(book.one(settings, incident))
+    show.as_json(found) if as_json else book.page(found)
+
+
+@app.command()
+def arm(reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:
+    """Allow the monitor to order restarts. Until then it observes only.
+
+    Example: rankpulse arm --reason 'watched it for a week'
+    """
+    _arm(_settings(config, cluster, store), True, reason)
+
+
+@app.command()
+def disarm(reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:
+    """Forbid orders: observe only. Restarts by torchelastic itself go on.
+
+    Example: rankpulse disarm --reason 'maintenance of the switches'
+    """
+    _arm(_settings(config, cluster, store), False, reason)
+
+
+def _arm(settings: "Settings", armed: bool, reason: str) -> None:
+    from rankpulse.cli import operate
+
+    record = asyncio.run(operate.arm(settings, armed=armed, reason=reason))
+    done = "armed: the monitor may order restarts" if armed else "disarmed: the monitor observes only"
+    typer.echo(f"cluster {settings.cluster} is {done} (by {record.author}: {record.reason})")
+
+
+@app.command()
+def restart(
+    run: Annotated[str, typer.Argument(metavar="RUN_UID", help="The run: its uid, the beginning of it, or its label.")],
+    reason: Reason,
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+) -> None:
+    """Ask the monitor to end the present round of a run, so that torchelastic starts the next one.
+
+    Example: rankpulse restart llama-1f --reason 'rank 3 reads from a dead disk'
+    """
+    settings = _settings(config, cluster, store)
+    from rankpulse.cli import operate
+
+    typer.echo(asyncio.run(operate.restart(settings, run, reason)))
+
+
+@app.command()
+def doctor(
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    run_dir: RunDir = None,
+    as_json: Json = False,
+) -> None:
+    """What works here and what does not, with remedies. Exit code 1 when something must be repaired."""
+    settings = _settings(config, cluster, store, run_dir=run_dir)
+    from rankpulse.cli import doctor as room
+    from rankpulse.cli import show
+
+    async def examine() -> list[room.Check]:
+        found = []
+        async for check in room.run(settings):
+            found.append(check)
+            if not as_json:
+                typer.echo(f"{check.level:4}  {check.name}: {show.plain(check.text)}")
+                if check.remedy:
+                    typer.echo(f"      -> {check.remedy}")
+        return found
+
+    checks = asyncio.run(examine())
+    if as_json:
+        show.as_json([check._asdict() for check in checks])
+    raise typer.Exit(1 if any(check.level == room.FAIL for check in checks) else 0)
+
+
+@app.command("config")
+def show_config(
+    config: Config = None,
+    check: Annotated[str | None, typer.Option(metavar="FILE", help="Only check this file; exit code 2 if bad.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The effective settings as TOML; with --check, whether a file is good.
+
+    Example: rankpulse config > rankpulse.toml; rankpulse config --check rankpulse.toml
+    """
+    from rankpulse.cli import show
+    from rankpulse.cli.config import Flags, as_toml, load
+
+    if check is not None:
+        load(Flags(config=check), environ={})
+        typer.echo(f"{check}: good")
+        return
+    settings = _settings(config)
+    show.as_json(settings) if as_json else typer.echo(as_toml(settings), nl=False)
+
+
+@bench_app.command("pulse")
+def bench_pulse(as_json: Json = False) -> None:
+    """What one pulse.step() costs the training loop, side by side with an empty call."""
+    from rankpulse.bench.pulse import run
+    from rankpulse.cli import show
+
+    found = run(as_json)
+    if as_json:
+        show.as_json(found)
+
+
+@app.command()
+def version() -> None:
+    """The versions of rankpulse and of Python."""
+    from importlib.metadata import version as of
+
+    typer.echo(f"rankpulse {of('rankpulse')} (Python {sys.version.split()[0]})")
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

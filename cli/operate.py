@@ -1,0 +1,109 @@
+"""What an operator writes: `arm`, `disarm`, `restart`. Requests, never orders: the monitor decides and answers."""
+
+import asyncio
+import secrets
+import time
+from typing import Final
+
+from rankpulse.cli import books, show
+from rankpulse.cli.failing import Failed
+from rankpulse.core import codec
+from rankpulse.core.keys import Keys
+from rankpulse.core.records import Arm, Incident, Leader, Request, RunState
+from rankpulse.core.settings import Settings
+from rankpulse.store.api import Guard, Put, Store, Uncertain
+
+WAIT_S: Final = 10.0
+REASON_MAX: Final = 500
+
+
+def good_reason(reason: str) -> str:
+    """A reason people can read later. Raises `Failed`."""
+    reason = " ".join(reason.split())
+    if not reason or len(reason) > REASON_MAX:
+        raise Failed(f"--reason must say why, in 1 to {REASON_MAX} characters: others will read it in the incident")
+    return reason
+
+
+async def arm(settings: Settings, *, armed: bool, reason: str) -> Arm:
+    """Allow or forbid orders. Writing the same twice is harmless, so doubt is answered by writing again."""
+    record = Arm(armed=armed, author=show.author(), reason=good_reason(reason), at=time.time())
+    async with books.opened(settings) as store:
+        key = Keys(settings.cluster).arm()
+        try:
+            await store.put(key, codec.encode(record))
+        except Uncertain:
+            await store.put(key, codec.encode(record))
+    return record
+
+
+async def find_run(store: Store, keys: Keys, name: str) -> RunState:
+    """The run going on that `name` means: run_uid, the beginning of it, or run_id. Raises `Failed`."""
+    known = (await books.read(store, keys, keys.runs())).of(RunState)
+    ways = (
+        [run for run in known if run.run_uid == name],
+        [run for run in known if run.outcome == "running" and (run.run_uid.startswith(name) or run.run_id == name)],
+    )
+    found = next((way for way in ways if way), [])
+    if len(found) > 1:
+        rows = "\n".join(f"  {run.run_uid}  ({show.plain(run.run_id)}, round {run.round})" for run in found)
+        raise Failed(f"{show.plain(name)!r} means several runs; name one:\n{rows}")
+    if not found:
+        going = [run.run_uid for run in known if run.outcome == "running"]
+        hint = f"going on: {', '.join(going)}" if going else "no run is going on"
+        raise Failed(f"no run {show.plain(name)!r} in cluster {keys.cluster!r}; {hint}")
+    if found[0].outcome != "running":
+        raise Failed(f"run {found[0].run_uid} has ended ({found[0].outcome}): start it with its launcher")
+    return found[0]
+
+
+async def restart(settings: Settings, name: str, reason: str) -> str:
+    """Ask for a restart and wait for the answer; returns it in a sentence. Raises `Failed` when it was refused."""
+    keys, reason = Keys(settings.cluster), good_reason(reason)
+    async with books.opened(settings) as store:
+        run = await find_run(store, keys, name)
+        if await store.get(keys.leader()) is None:
+            raise Failed("no monitor leads at present, so nobody would answer: start one with `rankpulse monitor`")
+        request = Request(
+            id=f"{int(time.time()):d}-{secrets.token_hex(4)}",
+            kind="restart",
+            run_uid=run.run_uid,
+            author=show.author(),
+            reason=reason,
+            at=time.time(),
+        )
+        await _create(store, keys.request(request.id), codec.encode(request))
+        return await _answer(store, keys, request)
+
+
+async def _create(store: Store, key: str, value: bytes) -> None:
+    try:
+        await store.txn([Guard(key, 0)], [Put(key, value)])
+    except Uncertain:  # the key is new and random: if it stands there, it was us
+        if await store.get(key) is None:
+            await store.txn([Guard(key, 0)], [Put(key, value)])
+
+
+async def _answer(store: Store, keys: Keys, request: Request) -> str:
+    """The monitor erases a request once it has acted on it or refused it."""
+    deadline = time.monotonic() + WAIT_S
+    while await store.get(keys.request(request.id)) is not None:
+        if time.monotonic() > deadline:
+            return f"asked (request {request.id}); no answer within {WAIT_S:.0f} s. See `rankpulse incidents` later"
+        await asyncio.sleep(0.2)
+    known = (await books.read(store, keys, keys.incidents())).incidents()
+    for incident in reversed(known):
+        if _is_answer(incident, request):
+            return f"incident {incident.id} is opened for it: rankpulse explain {incident.id}"
+    leader = (await books.read(store, keys, keys.leader())).first(Leader)
+    where = f"the log of monitor {leader.monitor}" if leader else "the monitor's log"
+    raise Failed(f"the monitor refused; the reason is in {where} (a run can be restarted once per round)")
+
+
+def _is_answer(incident: Incident, request: Request) -> bool:
+    return (
+        incident.klass == "operator_restart"
+        and incident.run_uid == request.run_uid
+        and request.reason in incident.reasons
+        and incident.state == "open"
+    )

@@ -1,0 +1,161 @@
+"""`rankpulse status`: how things stand, from the store and the leader's own page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rankpulse.cli import books, show
+from rankpulse.cli.books import Books
+from rankpulse.core.keys import Keys
+from rankpulse.core.records import AgentClaim, Arm, Beat, Leader, NodeState, RunState
+from rankpulse.core.settings import Settings
+
+FETCH_S = 3.0
+
+
+async def fetch(url: str) -> tuple[dict[str, Any] | None, str]:
+    """A monitor's `/state`, or None and why not."""
+    import aiohttp
+
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_S)) as session,
+            session.get(f"{url}/state") as answer,
+        ):
+            state = await answer.json()
+            return (state, "") if isinstance(state, dict) else (None, f"{url} does not answer as a monitor does")
+    except TimeoutError:
+        return None, f"{url} did not answer within {FETCH_S:.0f} s"
+    except (aiohttp.ClientError, ValueError) as error:
+        return None, f"{url}: {error}"
+
+
+def monitor_url(leader: Leader | None, settings: Settings) -> str:
+    """Where the leader says its page is, else where ours would be."""
+    return leader.url if leader and leader.url else f"http://{settings.monitor.listen}"
+
+
+async def gather(settings: Settings) -> dict[str, Any]:
+    """Everything `status` shows, as JSON values. Raises `StoreError`."""
+    async with books.opened(settings) as store:
+        known = await books.read(store, Keys(settings.cluster))
+    leader = known.first(Leader)
+    live, error = await fetch(monitor_url(leader, settings)) if leader else (None, "no monitor leads")
+    arm = known.first(Arm)
+    return {
+        "cluster": settings.cluster,
+        "store": list(settings.store.endpoints),
+        "armed": bool(arm and arm.armed),
+        "arm": msgspec.to_builtins(arm) if arm else None,
+        "leader": msgspec.to_builtins(leader) if leader else None,
+        "monitor": live,
+        "monitor_error": error,
+        "nodes": _nodes(known, live),
+        "runs": _runs(known, live),
+        "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
+        "refused": known.refused,
+    }
+
+
+def _nodes(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    beats = {beat.node: beat for beat in known.of(Beat)}
+    states = {state.node: state for state in known.of(NodeState)}
+    claims = {claim.node: claim for claim in known.of(AgentClaim)}
+    shown = (live or {}).get("nodes", {})
+    return [
+        {
+            "node": node,
+            "host": claims[node].host if node in claims else "",
+            "incarnation": claims[node].inc if node in claims else None,
+            "workers": len(beats[node].ranks) if node in beats else 0,
+            "beat_at": beats[node].at if node in beats else None,
+            "silence_s": shown.get(node, {}).get("silence_s"),
+            "deadline_s": shown.get(node, {}).get("deadline_s"),
+            "suspect": shown.get(node, {}).get("suspect"),
+            "missing": {name: why for name, why in states[node].capabilities.items() if why != "ok"}
+            if node in states
+            else {},
+        }
+        for node in sorted(beats.keys() | states.keys() | claims.keys())
+    ]
+
+
+def _runs(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Every launch the store knows, the newest last, with the monitor's live figures for those going on."""
+    shown = (live or {}).get("runs", {})
+    return [
+        {
+            "run_uid": run.run_uid,
+            "run_id": run.run_id,
+            "round": run.round,
+            "outcome": run.outcome,
+            "reason": run.reason,
+            "ended_at": run.ended_at,
+            **{key: shown.get(run.run_uid, {}).get(key) for key in ("step", "step_spread", "world_size", "phases")},
+            "ranks": len(shown.get(run.run_uid, {}).get("ranks", [])) or None,
+        }
+        for run in sorted(known.of(RunState), key=lambda run: (run.at, run.run_uid))
+    ]
+
+
+def page(status: Mapping[str, Any]) -> None:
+    out = show.console()
+    show.facts(out, _head(status))
+    if status["nodes"]:
+        out.print()
+        show.table(out, ("node", "host", "agent", "workers", "silent for", "deadline", ""), map(_node, status["nodes"]))
+    going = [run for run in status["runs"] if run["outcome"] == "running"]
+    past = [run for run in status["runs"] if run["outcome"] != "running"][-5:]
+    if going or past:
+        out.print()
+        show.table(out, ("run", "label", "round", "ranks", "step", "phase", "state"), map(_run, past + going))
+    if status["incidents_open"]:
+        out.print("\nopen incidents", style="bold")
+        rows = [(i["id"], i["klass"], i["action"], i["summary"]) for i in status["incidents_open"]]
+        show.table(out, ("incident", "class", "action", "summary"), rows)
+        out.print("\nThe whole story of one: rankpulse explain INCIDENT")
+
+
+def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
+    leader, live, arm = status["leader"], status["monitor"], status["arm"]
+    rows: list[tuple[str, object]] = [("cluster", f"{status['cluster']} at {', '.join(status['store'])}")]
+    if leader is None:
+        rows.append(("monitor", "none leads: nothing is being diagnosed. Start one with `rankpulse monitor`"))
+    else:
+        rows.append(("monitor", f"{leader['monitor']} leads, epoch {leader['epoch']}, {leader['url'] or 'no page'}"))
+    if leader and live is None:
+        rows.append(("", f"its page cannot be read, so live figures are missing: {status['monitor_error']}"))
+    if live and live.get("blind"):
+        rows.append(("blind", live.get("blind_reason") or "yes"))
+    said = f" by {arm['author']}, {show.ago(arm['at'])}: {arm['reason']}" if arm else ""
+    rows.append(("orders", ("armed" if status["armed"] else "observe only, not armed") + said))
+    if not status["nodes"]:
+        rows.append(("nodes", "none yet: start `rankpulse agent` on each node"))
+    if status["refused"]:
+        rows.append(("refused", [f"{key}: {why}" for key, why in list(status["refused"].items())[:5]]))
+    return rows
+
+
+def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
+    silence = node["silence_s"]
+    silent = show.span(silence) if silence is not None else f"beat {show.ago(node['beat_at'])}"
+    deadline = show.span(node["deadline_s"]) if node["deadline_s"] is not None else "-"
+    missing = f"missing: {', '.join(node['missing'])}" if node["missing"] else ""
+    return (
+        node["node"],
+        node["host"] or "-",
+        f"start {node['incarnation']}" if node["incarnation"] is not None else "-",
+        node["workers"],
+        silent,
+        deadline,
+        "SUSPECT" if node["suspect"] else missing,
+    )
+
+
+def _run(run: Mapping[str, Any]) -> tuple[object, ...]:
+    ranks = f"{run['ranks']}/{run['world_size']}" if run["ranks"] else "-"
+    spread = f" (spread {run['step_spread']})" if run["step_spread"] else ""
+    step = "-" if run["step"] is None or run["step"] < 0 else f"{run['step']}{spread}"
+    state = run["outcome"] + (f": {run['reason']}" if run["reason"] else "")
+    return run["run_uid"], run["run_id"], run["round"], ranks, step, ", ".join(run["phases"] or ()), state

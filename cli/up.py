@@ -1,0 +1,104 @@
+"""`rankpulse up`: etcd, monitor and agent on one machine, for trying out. Ctrl-C ends all of them."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import typer
+
+from rankpulse.cli.failing import Failed
+from rankpulse.core.settings import Settings
+
+GRACE_S: Final = 8.0
+_PR_SET_PDEATHSIG: Final = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+HINT: Final = """\
+etcd, a monitor and an agent are up; state and metrics: {url}/state {url}/metrics
+
+In your training script:        from rankpulse.trainer import attach
+                                pulse = attach()            # counts optimizer steps by itself
+Start it{run_dir}:
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node 2 --max-restarts 3 train.py
+Then, in another terminal:
+    export RANKPULSE_STORE={store} RANKPULSE_CLUSTER={cluster}
+    rankpulse status
+    rankpulse explain last          # after you killed a worker
+    rankpulse arm --reason trying   # until then it observes and does not restart hung jobs
+
+Ctrl-C stops all of it; nothing is kept.
+"""
+
+
+def run(settings: Settings, config: str | None) -> int:
+    """Run until Ctrl-C or until a part ends. Raises `StoreError` when there is no etcd to start."""
+    from rankpulse.store.embedded import EmbeddedEtcd
+
+    with EmbeddedEtcd() as etcd:
+        return asyncio.run(_run(settings, config, etcd.endpoint))
+
+
+async def _run(settings: Settings, config: str | None, endpoint: str) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    parts = {name: await _start(name, settings, config, endpoint) for name in ("monitor", "agent")}
+    try:
+        _say_what_next(settings, endpoint)
+        waits = {asyncio.ensure_future(part.wait()): name for name, part in parts.items()}
+        stopped = asyncio.ensure_future(stop.wait())
+        done, _ = await asyncio.wait([*waits, stopped], return_when=asyncio.FIRST_COMPLETED)
+        ended = [waits[task] for task in waits if task in done]
+        if ended and not stop.is_set():
+            raise Failed(f"the {ended[0]} ended (exit code {parts[ended[0]].returncode}); what it said is above")
+        return 0
+    finally:
+        await _end(list(parts.values()))
+
+
+def _say_what_next(settings: Settings, endpoint: str) -> None:
+    run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
+    url = f"http://{settings.monitor.listen}"
+    typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir))
+
+
+def arguments(part: str, settings: Settings, config: str | None, endpoint: str) -> list[str]:
+    """The command line of a part, which gives it these settings."""
+    said = [part, "--store", endpoint, "--cluster", settings.cluster, "--preset", settings.preset]
+    said += ["--config", config] if config else []
+    if part == "monitor":
+        return [*said, "--listen", settings.monitor.listen]
+    said += ["--node", settings.agent.node] if settings.agent.node else []
+    said += ["--run-dir", settings.agent.run_dir] if settings.agent.run_dir else []
+    return [*said, "--listen", settings.agent.listen]
+
+
+async def _start(part: str, settings: Settings, config: str | None, endpoint: str) -> asyncio.subprocess.Process:
+    argv = [sys.executable, "-m", "rankpulse.cli.main", *arguments(part, settings, config, endpoint)]
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    # a session of its own: Ctrl-C reaches us alone, and we end the parts in order
+    return await asyncio.create_subprocess_exec(*argv, preexec_fn=die_with_parent, start_new_session=True)
+
+
+async def _end(parts: Sequence[asyncio.subprocess.Process]) -> None:
+    for part in parts:
+        with suppress(ProcessLookupError):
+            part.terminate()
+    try:
+        async with asyncio.timeout(GRACE_S):
+            await asyncio.gather(*(part.wait() for part in parts))
+    except TimeoutError:
+        for part in parts:
+            with suppress(ProcessLookupError):
+                part.kill()
