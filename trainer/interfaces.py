@@ -28,7 +28,7 @@ def find_torch(environ: Mapping[str, str]) -> Any:
 def untraced(function: Function) -> Function:
     """Mark `function` as torch.compiler.disable would, which cannot be asked without importing the compiler.
 
-    torch.compile then calls it instead of tracing into it: traced, a step counted once more at each compilation.
+    torch.compile then calls it instead of tracing into it, which would warn at the first call it cannot trace.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     function._torchdynamo_disable_msg = "rankpulse reports progress"  # type: ignore[attr-defined]
