@@ -102,9 +102,8 @@ async def _cluster(settings: Settings, store: Store) -> AsyncIterator[Check]:
     yield await _monitor(settings, known.first(Leader))
     yield _clocks(known.of(Beat), time.time())
     if known.refused:
-        yield Check(
-            "records", WARN, f"{len(known.refused)} cannot be read: {next(iter(known.refused))}", "see `status`"
-        )
+        text = f"{len(known.refused)} cannot be read: {next(iter(known.refused))}"
+        yield Check("records", WARN, text, "`rankpulse status` says why")
 
 
 async def _monitor(settings: Settings, leader: Leader | None) -> Check:
@@ -158,7 +157,7 @@ def _shared_memory(path: str) -> Check:
             "run directory",
             FAIL,
             f"{where}: {error.strerror}",
-            "free space there, or set agent.run_dir / RANKPULSE_DIR",
+            "free space there, or set agent.run_dir",
         )
     return Check("run directory", OK, f"{path} can be written" if where == path else f"{path} can be made")
 

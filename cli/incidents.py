@@ -14,8 +14,8 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "the job again (it goes on from its last checkpoint)",
     "node_dead": "look at the machine itself (power, network, kernel log). If it is gone, end torchrun on the other "
     "nodes and start the job without it",
-    "collective_hang": "look at the culprit's process (`py-spy dump --pid PID`, `nvidia-smi`). To end the round and let "
-    "torchelastic start the next: rankpulse restart {run_uid} --reason '…'",
+    "collective_hang": "look at the culprit's process (`py-spy dump --pid PID`, `nvidia-smi`). To end the round and "
+    "let torchelastic start the next: rankpulse restart {run_uid} --reason '…'",
     "sidecar_dead": "start the agent again on {nodes} (`systemctl status rankpulse-agent`); the job itself goes on",
     "control_plane_delay": "nothing to do for the job. If it stays, look at the network to etcd and at etcd's disk",
     "unknown": "compare the logs of all ranks at the time of the fault; the evidence below is all that was seen",
