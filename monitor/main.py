@@ -124,10 +124,14 @@ class Monitor:
 
 
 async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
-    """Run until SIGTERM, SIGINT or `stop`. Returns the exit code: 0 after a clean stop, 2 when the setup is wrong."""
+    """Run until SIGTERM, SIGINT or `stop`; with `stop` given, signals are the caller's.
+
+    Returns the exit code: 0 after a clean stop, 2 when it cannot serve with these settings.
+    """
     _log_to_stderr()
-    stop = stop or asyncio.Event()
-    _stop_on_signals(stop)
+    if stop is None:
+        stop = asyncio.Event()
+        _stop_on_signals(stop)
     try:
         monitor = Monitor(settings, clocks.system())
         if settings.monitor.listen:
@@ -175,8 +179,7 @@ async def _farewell(monitor: Monitor, store: Store) -> None:
 def _stop_on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread: the caller stops us
-            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
 
 
 def _log_to_stderr() -> None:

@@ -9,20 +9,21 @@ from rankpulse.store.api import Changes, Listing, Lost, Sight
 
 
 class Translator:
-    """Remembers one thing: whether sight is lost at present, and why (`lost`, "" while we see)."""
+    """Remembers whether anything was seen yet, and why sight is lost at present (`lost`, "" while we see)."""
 
     def __init__(self, keys: Keys, canary: str, token: bytes) -> None:
         """`canary`: the key this monitor writes to itself; its values begin with `token`, unknown to any other."""
         self._keys, self._canary, self._token = keys, canary, token
         self.lost = ""
+        self._seeing = False
 
     def events(self, sight: Sight, received_at: float) -> Iterator[Event]:
         """The events of one message of the watch, in order."""
         if isinstance(sight, Lost):
             yield from self.lose(sight.reason, received_at)
             return
-        if self.lost:
-            self.lost = ""
+        if not self._seeing:
+            self._seeing, self.lost = True, ""
             yield SightBack(received_at)
         if isinstance(sight, Listing):
             yield Relisted(sight.revision, received_at)
@@ -35,7 +36,7 @@ class Translator:
     def lose(self, reason: str, received_at: float) -> Iterator[Event]:
         """Sight is lost, also when the monitor itself finds it so."""
         if not self.lost:
-            self.lost = reason or "no reason given"
+            self._seeing, self.lost = False, reason or "no reason given"
             yield SightLost(self.lost, received_at)
 
     def _change(self, key: str, value: bytes | None, revision: int, received_at: float) -> Iterator[Event]:

@@ -56,10 +56,10 @@ async def test_a_listing_comes_as_relisted_and_seen_in_order_of_revision(store: 
     await store.put(KEYS.beat("n2"), codec.encode(records.Beat(node="n2", inc=1, seq=1, at=0.0)))
     await store.put(KEYS.beat("n1"), codec.encode(BEAT))
     await turn(bench)
-    assert bench.engine.names() == ["Relisted", "Seen", "Seen"]
-    seen = [event.record.node for event in bench.engine.events[1:]]  # type: ignore[union-attr]
+    assert bench.engine.names() == ["SightBack", "Relisted", "Seen", "Seen"]
+    seen = [event.record.node for event in bench.engine.events[2:]]  # type: ignore[union-attr]
     assert seen == ["n2", "n1"]
-    assert bench.engine.events[1].received_at <= bench.engine.ticks[0]
+    assert bench.engine.events[2].received_at <= bench.engine.ticks[0]
 
 
 async def test_everything_that_came_is_folded_before_the_tick(store: MemoryStore, bench: Bench) -> None:
@@ -80,7 +80,7 @@ async def test_garbage_and_foreign_names_are_refused_and_the_loop_goes_on(store:
     await store.put(KEYS.beat("n1"), codec.encode(BEAT))
     await store.delete(KEYS.beat("n1"))
     await turn(bench)
-    assert bench.engine.names() == ["Relisted", "Garbled", "Garbled", "Seen", "Gone"]
+    assert bench.engine.names() == ["SightBack", "Relisted", "Garbled", "Garbled", "Seen", "Gone"]
     assert bench.vitals.refused == 2
 
 
@@ -88,12 +88,12 @@ async def test_losing_sight_is_told_and_so_is_its_return(store: MemoryStore, ben
     await turn(bench)
     store.outage(True)
     await turn(bench, 3)
-    assert bench.engine.names()[1:] == ["SightLost"]
+    assert bench.engine.names()[2:] == ["SightLost"]
     assert bench.vitals.sight_lost
     store.outage(False)
     await store.put(KEYS.beat("n1"), codec.encode(BEAT))
     await turn(bench)
-    assert bench.engine.names()[2:] == ["SightBack", "Seen"]
+    assert bench.engine.names()[3:] == ["SightBack", "Seen"]
     assert bench.vitals.sight_lost == ""
 
 
@@ -103,7 +103,7 @@ async def test_only_the_own_canary_counts(store: MemoryStore, bench: Bench) -> N
     await store.put(KEYS.canary("m1"), b"a predecessor of the same name 1")
     await bench.canary.sing()
     await turn(bench)
-    assert bench.engine.names() == ["Relisted", "CanarySeen"]
+    assert bench.engine.names() == ["SightBack", "Relisted", "CanarySeen"]
 
 
 async def test_office_begins_when_all_that_was_written_before_it_is_folded(store: MemoryStore, bench: Bench) -> None:
