@@ -1,6 +1,7 @@
 """Which process a slot file speaks for, on the kernel's word alone."""
 
 import contextlib
+import fcntl
 import os
 from typing import NamedTuple, TypeAlias
 
@@ -59,19 +60,21 @@ class Unproven(NamedTuple):
 Verdict: TypeAlias = Process | Dead | Unproven
 
 
-class Visible(NamedTuple):
-    """Which processes we can see: `all` of the machine, or those of our pid namespace only."""
+def surely_dead(pid: int, fd: int, sees_all: bool) -> bool:
+    """No process `pid`, and none hidden in another pid namespace: its writer holds a lock on the slot while it lives.
 
-    all: bool
-    namespace: str
+    `sees_all`: no process is hidden from us.
+    """
+    return not _alive(pid) and (sees_all or _unlocked(fd))
 
-    @classmethod
-    def here(cls, sees_all: bool | None = None) -> "Visible":
-        return cls(proc.sees_all_processes() if sees_all is None else sees_all, proc.pid_namespace())
 
-    def surely_dead(self, pid: int, namespace: object = None) -> bool:
-        """No such process, where "I see none" means that there is none."""
-        return (self.all or (bool(self.namespace) and namespace == self.namespace)) and not _alive(pid)
+def _unlocked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except OSError:
+        return False
+    return True
 
 
 def _alive(pid: int) -> bool:
@@ -84,10 +87,10 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def locate(file: SlotFile, visible: Visible, namespace: object = None) -> Verdict:
+def locate(file: SlotFile, sees_all: bool) -> Verdict:
     """The process behind `file`: the hinted one, else one that bears the hinted pid in a pid namespace of its own.
 
-    `namespace` is the pid namespace that the slot claims for its writer, if any.
+    `sees_all`: no process of this machine is hidden from us.
     """
     verdict = _examine(file.hint, file)
     if isinstance(verdict, Process):
@@ -96,7 +99,7 @@ def locate(file: SlotFile, visible: Visible, namespace: object = None) -> Verdic
         inner = _examine(pid, file)
         if isinstance(inner, Process):
             return inner
-    if isinstance(verdict, Dead) and not verdict.start and not visible.surely_dead(file.hint, namespace):
+    if isinstance(verdict, Dead) and not verdict.start and not surely_dead(file.hint, file.fd, sees_all):
         return Unproven(
             f"process {file.hint} cannot be seen from here: give the agent the host's pid namespace (hostPID)"
         )

@@ -115,14 +115,10 @@ def inner_pids(inner_pid: int, uid: int) -> Iterator[int]:
 
 def sees_all_processes() -> bool:
     """Whether we are in the first pid namespace: only there "no such process" means that there is none anywhere."""
-    return pid_namespace() == "pid:[4026531836]"
-
-
-def pid_namespace() -> str:
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"
     except OSError:
-        return ""
+        return False
 
 
 def started_at(start: int) -> float:

@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
-from rankpulse.agent import locate
+from rankpulse.agent import locate, proc
 from rankpulse.agent.locate import Dead, Process, SlotFile, Unproven
 from rankpulse.core import slot
 
 _DIR = re.compile(r"u\d{1,10}")
 _NAME = re.compile(r"(\d{1,10})-[0-9a-f]{8}\.slot")
+_PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_PER_DIR: Final = 1024  # one user cannot make the agent slow for all
 _KEEP_REFUSED_S: Final = 3600.0
+_SWEEP_EVERY_S: Final = 30.0
 
 
 class Adopted(NamedTuple):
@@ -57,6 +59,7 @@ class _Seen:
     first_s: float
     settled: bool = False
     refused: bool = False
+    swept_s: float = 0.0
 
 
 class Scanner:
@@ -66,7 +69,7 @@ class Scanner:
         self._run_dir = run_dir
         self._grace_s = grace_s  # a slot is made in several steps: what is refused is looked at again for this long
         self._seen: dict[_Key, _Seen] = {}
-        self._visible = locate.Visible.here(sees_all)
+        self._sees_all = proc.sees_all_processes() if sees_all is None else sees_all
 
     def scan(self) -> list[Finding]:
         """Raises OSError when the run directory itself cannot be read."""
@@ -83,7 +86,8 @@ class Scanner:
                     seen.refused = True
                 seen.settled = True
                 found.append(finding)
-            elif seen.refused:
+            elif seen.refused and now - seen.swept_s > _SWEEP_EVERY_S:
+                seen.swept_s = now
                 self._sweep(directory, name, dir_fd)
         self._seen = {key: seen for key, seen in self._seen.items() if key in present}
         return found
@@ -119,7 +123,7 @@ class Scanner:
             content = slot.read(file.read)
         except slot.SlotRefused as error:
             return Refused(path, str(error))
-        verdict = locate.locate(file, self._visible, content.identity.get("pidns"))
+        verdict = locate.locate(file, self._sees_all)
         if isinstance(verdict, Unproven):
             return Refused(path, verdict.reason)
         return Adopted(file, verdict, content) if isinstance(verdict, Process) else Departed(file, content, verdict)
@@ -130,8 +134,14 @@ class Scanner:
             info = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
             hint = _NAME.fullmatch(name)
             old = time.time() - info.st_mtime > _KEEP_REFUSED_S
-            if old and hint and modes.S_ISREG(info.st_mode) and self._visible.surely_dead(int(hint[1])):
-                os.unlink(name, dir_fd=dir_fd)
+            if not (old and hint and modes.S_ISREG(info.st_mode)):
+                return
+            fd = os.open(name, _PLAIN, dir_fd=dir_fd)
+            try:
+                if locate.surely_dead(int(hint[1]), fd, self._sees_all):
+                    os.unlink(name, dir_fd=dir_fd)
+            finally:
+                os.close(fd)
 
 
 def remove(run_dir: str, file: SlotFile) -> None:
@@ -167,7 +177,7 @@ def _open_slot(directory: str, name: str, dir_fd: int) -> SlotFile | str:
     if not hint:
         return "not a slot's name (<pid>-<8 hex digits>.slot): remove it"
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
+        fd = os.open(name, _PLAIN, dir_fd=dir_fd)
     except OSError as error:
         return f"cannot be opened as a plain file ({error.strerror}): remove it"
     info, owner = os.fstat(fd), os.fstat(dir_fd).st_uid
