@@ -1,7 +1,7 @@
 """A TCP proxy that makes a path slow, silent or broken: `python -m rankpulse.drills.proxy HOST PORT`.
 
 As a program it prints its port and then obeys lines on stdin: `delay SECONDS [JITTER]`, `stall [up|down]`, `release`,
-`cut`, `mend`. It answers each with `ok` or a sentence, and ends with its stdin.
+`swallow`, `cut`, `mend`. It answers each with `ok` or a sentence, and ends with its stdin.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class TcpProxy:
         self._rng = rng or random.Random()  # noqa: S311
         self._delay_s = self._jitter_s = 0.0
         self._open = {"up": asyncio.Event(), "down": asyncio.Event()}
-        self._cut = False
+        self._hole: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,9 +67,12 @@ class TcpProxy:
         for gate in self._open.values():
             gate.set()
 
+    def swallow(self) -> None:
+        """Present connections lose all further bytes for good, and stay open; new ones work."""
+        self._hole |= self._writers
+
     def cut(self) -> None:
         """Reset all connections, forget held bytes, refuse new connections."""
-        self._cut = True
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -87,7 +90,6 @@ class TcpProxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._cut = False
             self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port, reuse_address=True)
             self.port = self._server.sockets[0].getsockname()[1]
 
@@ -118,6 +120,7 @@ class TcpProxy:
 
     def _drop(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)
+        self._hole.discard(writer)
         writer.transport.abort()
 
     async def _pipe(self, way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,6 +148,8 @@ class TcpProxy:
             due, data = await queue.get()
             await asyncio.sleep(due - loop.time())
             await self._open[way].wait()
+            if writer in self._hole:
+                continue
             if not data:
                 break
             writer.write(data)
@@ -188,6 +193,9 @@ class ThreadedProxy:
     def release(self) -> None:
         self._do(self._proxy.release)
 
+    def swallow(self) -> None:
+        self._do(self._proxy.swallow)
+
     def cut(self) -> None:
         self._do(self._proxy.cut)
 
@@ -220,12 +228,14 @@ async def obey(proxy: TcpProxy, line: str) -> str:
             proxy.stall(way)
         case ["release"]:
             proxy.release()
+        case ["swallow"]:
+            proxy.swallow()
         case ["cut"]:
             proxy.cut()
         case ["mend"]:
             await proxy.mend()
         case _:
-            return "commands: delay SECONDS [JITTER], stall [up|down], release, cut, mend"
+            return "commands: delay SECONDS [JITTER], stall [up|down], release, swallow, cut, mend"
     return "ok"
 
 

@@ -299,5 +299,6 @@ class EmbeddedEtcd:
 
 
 def _tail(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return " | ".join(lines[-2:])[:600] or "it said nothing"
+    """The first line (flags that it does not know) and the last (what ended it)."""
+    lines = [line.strip()[:400] for line in text.splitlines() if line.strip()]
+    return " ... ".join(dict.fromkeys((*lines[:1], *lines[-1:]))) or "it said nothing"

@@ -17,6 +17,10 @@ _STALE_TOKEN: Final = ("invalid auth token", "revision of auth store is old")
 _NOT_DONE: Final = ("etcdserver: no leader", "failed to connect to all addresses", "too many requests", "not capable")
 
 
+class Broken(Unreachable):
+    """The connection stood and broke under way. A read may be tried again at once."""
+
+
 def rpc_error(error: BaseException) -> Any:
     """The `AioRpcError` behind what etcd3aio raises, or None (a timeout)."""
     for candidate in (error, error.__cause__):
@@ -54,7 +58,8 @@ def translate(error: BaseException, where: str, *, write: bool, user: str, timeo
         return StoreError(f"{where} refused the call: {details or code.name}")
     if write and not any(text in details for text in _NOT_DONE):
         return Uncertain(f"{said}; the write may have happened: read before trying again")
-    return Unreachable(f"{said}: check that etcd runs and has a leader")
+    kind = Broken if code is _CODE.UNAVAILABLE else Unreachable
+    return kind(f"{said}: check that etcd runs and has a leader")
 
 
 def _known(code: Any, details: str, where: str, user: str) -> StoreError | None:

@@ -37,7 +37,7 @@ from rankpulse.store.api import (
 from rankpulse.store.auth import Identity, read_password
 from rankpulse.store.channel import Certificates
 from rankpulse.store.endpoints import parse_endpoints
-from rankpulse.store.errors import RPC_ERRORS, details_of, stale_token, translate
+from rankpulse.store.errors import RPC_ERRORS, Broken, details_of, stale_token, translate
 from rankpulse.store.link import Link, Wire, summary
 from rankpulse.store.watch import Cancelled, watch
 
@@ -224,18 +224,19 @@ class EtcdStore:
         deadline = self._clock() + self._timeout_s
         failures: list[StoreError] = []
         count = len(self._links)
-        first = self._turn
-        for nth in range(count):
-            number = (first + nth) % count
+        order = [(self._turn + nth) % count for nth in range(count)]
+        for nth, number in enumerate(order):
             left = deadline - self._clock()
-            if nth and left <= 0:
+            if failures and left <= 0:
                 break
             try:
-                return await self._try(self._links[number], call, left / (count - nth), left, write)
+                return await self._try(self._links[number], call, left / (len(order) - nth), left, write)
             except (Unreachable, Denied) as error:
                 failures.append(error)
                 if isinstance(error, Unreachable):
                     self._turn_from(number)
+                if isinstance(error, Broken) and not write and len(order) == count:
+                    order.append(number)  # etcd went and may be back, or the path was cut while we were idle
             except Uncertain:
                 self._turn_from(number)
                 raise

@@ -6,7 +6,7 @@ One `MemoryStore` is the shared state; hand the same object to everybody who wou
 import asyncio
 import contextlib
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from math import ceil
 
 from rankpulse.store.api import (
@@ -143,8 +143,9 @@ class MemoryStore:
         wake = asyncio.Event()
         self._followers.add(wake)
         try:
-            async for sight in self._sights(prefix, wake):
-                yield sight
+            async with contextlib.aclosing(self._sights(prefix, wake)) as sights:
+                async for sight in sights:
+                    yield sight
         finally:
             self._followers.discard(wake)
 
@@ -165,7 +166,7 @@ class MemoryStore:
 
     # inside
 
-    async def _sights(self, prefix: str, wake: asyncio.Event) -> AsyncIterator[Sight]:
+    async def _sights(self, prefix: str, wake: asyncio.Event) -> AsyncGenerator[Sight, None]:
         revision, lost, beats = 0, False, self._beats
         while True:
             wake.clear()

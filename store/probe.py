@@ -100,7 +100,7 @@ def _judge(endpoint: Endpoint, answer: bytes) -> StoreError:
     if b"HTTPS" in answer or (answer[:1] == bytes([_TLS_ALERT]) and not endpoint.tls):
         secure = str(endpoint).replace("http://", "https://")
         return Unreachable(f"{endpoint} speaks TLS: use {secure} and set store.ca_file")
-    if answer.startswith(b"HTTP/"):
+    if answer.startswith(b"HTTP/") or b"<html" in answer.lower():  # without a status line: it does not know HTTP/2
         return Unreachable(f"at {endpoint} listens a web server, not etcd's client port (usually 2379)")
     if not answer and not endpoint.tls:
         return Unreachable(f"{endpoint} hangs up on us: check that it is etcd's client port (usually 2379)")
