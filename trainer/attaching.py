@@ -53,11 +53,15 @@ def _first_attach() -> Pulse:
 
 def _placed(dir_fd: int, stem: str) -> Pulse:
     """The pulse with a slot at `stem`.slot and, where torch has one, its server at `stem`.sock."""
-    shared = place.create(dir_fd, f"{os.path.basename(stem)}.slot")
-    pulse = Pulse(shared)
-    torch = interfaces.find_torch(os.environ)
-    who = _who(torch, f"{stem}.sock")
-    place.publish(shared, launch.fitted(who))
+    name = f"{os.path.basename(stem)}.slot"
+    shared = place.create(dir_fd, name)
+    try:
+        pulse = Pulse(shared)
+        who = _who(interfaces.find_torch(os.environ), f"{stem}.sock")
+        place.publish(shared, launch.fitted(who))
+    except Exception:
+        os.unlink(name, dir_fd=dir_fd)  # not half a slot, which an agent would look at again and again
+        raise
     _Process.socket = who["server"]
     _set_hooks()
     restartable = who["capabilities"].get("restartable", "ok")
@@ -81,7 +85,7 @@ def _who(torch: Any, socket: str) -> dict[str, Any]:
         **launch.identity(os.environ, getattr(torch, "distributed", None)),
         "pid": os.getpid(),
         "python": sys.version.split()[0],
-        "torch": str(getattr(torch, "__version__", ""))[:40],
+        "torch": interfaces.version(torch),
         "server": socket if capabilities["worker_server"] == "ok" else "",
         "capabilities": capabilities,
     }
@@ -130,7 +134,9 @@ def _in_forked_child() -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, place.Unsafe):
         return f"{error}."
-    return f"{error}. Set RANKPULSE_DIR to a directory on this machine that you can write."
+    if isinstance(error, OSError):
+        return f"{error}. Set RANKPULSE_DIR to a directory on this machine that you can write."
+    return f"{type(error).__name__}: {error}. Training goes on; please report this as a bug of rankpulse."
 
 
 def _say(text: str) -> None:

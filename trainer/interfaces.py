@@ -25,6 +25,14 @@ def find_torch(environ: Mapping[str, str]) -> Any:
     return torch
 
 
+def version(torch: Any) -> str:
+    """torch's version, "" without torch."""
+    try:
+        return str(getattr(torch, "__version__", ""))[:40]
+    except Exception:
+        return ""
+
+
 def untraced(function: Function) -> Function:
     """Mark `function` as torch.compiler.disable would, which cannot be asked without importing the compiler.
 

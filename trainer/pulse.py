@@ -152,7 +152,7 @@ class Pulse:
             self._optimizer = _reference(optimizer)
         self._others = 0
         self._step = min(max(self._step, 0) + 1, LARGEST_STEP)
-        if self._first < 0 or self._paused or self._phase == _INIT:
+        if self._first < 0 or self._paused or self._phase is _INIT:
             self._settle(self._step, explicit=False)
         self._write()
 
@@ -179,7 +179,7 @@ class Pulse:
             self._first = n
         self._auto = self._auto and not explicit
         self._paused = False
-        if self._phase == _INIT:
+        if self._phase is _INIT:
             self._phase = _TRAIN
         self._shown = self._phase
         self._settled = explicit
