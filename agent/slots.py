@@ -191,4 +191,4 @@ def _open_slot(directory: str, name: str, dir_fd: int) -> SlotFile | str:
     if reason:
         os.close(fd)
         return reason
-    return SlotFile(directory, name, fd, info.st_dev, info.st_ino, info.st_uid, int(hint[1]), info.st_ctime)
+    return SlotFile(directory, name, fd, info.st_dev, info.st_ino, info.st_uid, int(hint[1]), info.st_mtime)

@@ -12,6 +12,7 @@ from support import eventually
 from rankpulse.agent.publish import next_due
 from rankpulse.core import codec, records
 from rankpulse.core.records import AgentClaim
+from rankpulse.store.api import Lease
 from rankpulse.store.memory import MemoryStore
 
 
@@ -93,15 +94,21 @@ async def test_a_store_that_is_away_at_the_start(run_dir: str, crew: Crew, store
     store.outage(True)
     job = crew.job()
     async with Desk(run_dir, store).at_work() as desk:
-        await eventually(lambda: desk.agent.workers.table, 10, "the worker seen")
+        await eventually(lambda: _made(desk, records.WORKER_JOINED), 10, "the worker seen")
         job.kill()
-        await eventually(lambda: not desk.agent.workers.table, 10, "the exit seen")
+        await eventually(lambda: _made(desk, records.WORKER_EXITED), 10, "the exit seen")
         store.outage(False)
         await eventually(lambda: has(desk, records.WORKER_EXITED), 10, "the exit told")
         found = await desk.observations()
     assert [(obs.inc, obs.seq) for obs in found][:3] == [(1, 1), (1, 2), (1, 3)]
     kinds = [obs.kind for obs in found]
     assert kinds[:3] == [records.AGENT_STARTED, records.WORKER_JOINED, records.WORKER_EXITED]
+
+
+def _made(desk: Desk, kind: str) -> bool:
+    """Whether the agent has made such an observation, sent or not."""
+    outbox = getattr(desk.agent, "outbox", None)
+    return outbox is not None and outbox.counts[kind] > 0
 
 
 async def test_a_wiped_store_is_claimed_anew(run_dir: str, store: MemoryStore) -> None:
@@ -122,8 +129,6 @@ async def test_a_lost_lease_is_replaced(run_dir: str, store: MemoryStore) -> Non
         item = await store.get(desk.keys.beat("n1"))
         assert item
         assert item.lease
-        from rankpulse.store.api import Lease
-
         await store.revoke(Lease(item.lease, 30.0))
         await eventually(desk.beat, 10, "a beat under another lease")
         await beats_on(desk)
