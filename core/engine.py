@@ -36,6 +36,7 @@ class Engine:
         self._stored: dict[str, r.Record] = {}
         self._sent: dict[str, r.Record] = {}
         self._lines: list[ev.Say] = []
+        self._blind_said = self.sight.reason
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.Seen: self._seen,
             ev.Gone: self._gone,
@@ -54,7 +55,9 @@ class Engine:
 
     def tick(self, now: float, at: float) -> tuple[ev.Action, ...]:
         """Decide. Call it after the backlog has been folded. `now` monotonic seconds, `at` UTC seconds."""
+        was_asleep_s = self.sight.slept_s(now)
         grace = self.sight.tick(now)
+        self._say_sight(now, was_asleep_s)
         if grace is not None:
             self.folder.renew_deadlines(now, grace)
         lines, self._lines = self._lines, []
@@ -101,13 +104,20 @@ class Engine:
         self._sent.clear()
         self.folder.relisted()
 
+    def _say_sight(self, now: float, asleep_s: float) -> None:
+        """A blind watcher must not look healthy: say it when sight changes."""
+        if asleep_s > self.settings.detect.observer_gap_s:
+            self._say("warning", f"this monitor itself did not run for {asleep_s:.1f} s; every deadline starts anew")
+        why = self.sight.why_blind(now)
+        if why != self._blind_said:
+            self._blind_said = why
+            self._say("warning" if why else "info", f"blind: {why}; silence means nothing" if why else "sight is good")
+
     def _sight_lost(self, event: ev.SightLost) -> None:
         self.sight.lost(event.reason, event.received_at)
-        self._say("warning", f"blind: {event.reason}; nothing is concluded from silence until the store is seen again")
 
     def _sight_back(self, event: ev.SightBack) -> None:
         self.sight.back(event.received_at)
-        self._say("info", "the store is seen again; every deadline starts anew")
 
     def _took_office(self, event: ev.TookOffice) -> None:
         self.epoch = event.epoch

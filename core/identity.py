@@ -68,7 +68,8 @@ def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, 
 def _number(identity: Mapping[str, Any], field: str, low: int, high: int) -> int:
     value = identity.get(field)
     if type(value) is not int or not low <= value <= high:
-        shown = repr(value)[:40]
+        # never the repr of a container: nested deep enough it would raise an error of its own
+        shown = repr(value)[:40] if isinstance(value, str | int | float | None) else type(value).__name__
         raise IdentityRefused(f"{field} is {shown}, must be a number from {low} to {high}: check the job's environment")
     return value
 

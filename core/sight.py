@@ -42,7 +42,7 @@ class Sight:
 
     def tick(self, now: float) -> float | None:
         """Note that the loop lives. Returns the grace in seconds when all deadlines must start anew, else None."""
-        slept = 0.0 if self._last_tick is None else now - self._last_tick
+        slept = self.slept_s(now)
         if self.blind(now):
             self.blind_s += max(slept, 0.0)
         elif slept > self._settings.observer_gap_s or slept < 0:
@@ -54,6 +54,10 @@ class Sight:
             self.hold_until = max(self.hold_until, now + self._settings.heartbeat_interval_s)
             return RECONNECT_GRACE_S
         return grace
+
+    def slept_s(self, now: float) -> float:
+        """Seconds since the last tick: how long the monitor itself did nothing, if it is long."""
+        return 0.0 if self._last_tick is None else now - self._last_tick
 
     def _canary_late(self, now: float) -> bool:
         return now - self.canary_at > self._settings.canary_late_s

@@ -1,0 +1,118 @@
+"""`rankpulse demo`: a real job on this machine lives through the faults, and each answer is held against the truth."""
+
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rankpulse.drills.job import Job
+from rankpulse.drills.scenes import SCENES, Result, Show
+from rankpulse.drills.screen import Screen
+from rankpulse.drills.stage import NODES, Stage
+from rankpulse.store.api import StoreError
+
+
+def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
+    """Play the named faults (all by default). Returns the exit code: 0 when every answer was right, else 1.
+
+    With `as_json` stdout gets one object at the end; what happens meanwhile goes to stderr. `keep`: a directory for
+    the logs, which are removed otherwise when all went well.
+    """
+    unknown = [name for name in names if name not in SCENES]
+    if unknown:
+        print(f"no fault named {', '.join(unknown)}: choose among {', '.join(SCENES)}", file=sys.stderr)
+        return 2
+    missing = _missing()
+    if missing:
+        print(missing, file=sys.stderr)
+        return 2
+    directory = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="rankpulse-demo-"))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        report = asyncio.run(_play(names or list(SCENES), directory, as_json, seed))
+    except (StoreError, OSError, RuntimeError) as error:
+        print(f"the demo could not be played: {error}\nlogs: {directory}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps(report))
+    if report["ok"] and not keep:
+        shutil.rmtree(directory, ignore_errors=True)
+    else:
+        print(f"logs: {directory}", file=sys.stderr)
+    return 0 if report["ok"] else 1
+
+
+def _missing() -> str:
+    """What the demo needs and this interpreter lacks, as a sentence, or nothing."""
+    from importlib.util import find_spec
+
+    lacking = [name for name in ("torch", "numpy") if find_spec(name) is None]
+    if not lacking:
+        return ""
+    return f"the demo trains a real model and needs {' and '.join(lacking)}: pip install 'rankpulse[demo,torch]'"
+
+
+async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None) -> dict[str, Any]:
+    seed = seed if seed is not None else random.SystemRandom().randrange(1 << 30)
+    with Screen(names, quiet=quiet) as screen:
+        screen.tell(f"seed {seed}; logs in {directory}")
+        screen.tell("reference: the bare job, without rankpulse, from launch to the first step of every rank")
+        reference = await asyncio.to_thread(reference_start, directory / "bare")
+        screen.reference(reference)
+        screen.tell("starting etcd, two agents behind a proxy, and a monitor")
+        async with Stage(directory) as stage:
+            show = Show(stage, directory, random.Random(seed), screen.tell)  # noqa: S311
+            watching = asyncio.create_task(screen.watch(stage.witness))
+            try:
+                results = await _scenes(show, names, screen)
+            finally:
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+                if show.job is not None:
+                    screen.tell("ending the job")
+                    await asyncio.to_thread(show.job.end)
+        screen.results(results, reference)
+    return {
+        "ok": all(result.correct for result in results),
+        "faults": [result.plain() for result in results],
+        "reference_start_s": round(reference, 3),
+        "seed": seed,
+    }
+
+
+async def _scenes(show: Show, names: list[str], screen: Screen) -> list[Result]:
+    results = []
+    for name in names:
+        for scene in SCENES[name]:
+            screen.begin(scene.__name__)
+            try:
+                result = await scene(show)
+            except Exception as error:
+                result = Result(scene.__name__, wrong=[f"could not be played to its end: {error}"])
+            results.append(result)
+            screen.end(result)
+    return results
+
+
+def reference_start(directory: Path) -> float:
+    """Seconds from launching the bare job (same script, same torchruns, no rankpulse) to its last rank's first step."""
+    nodes = {node: directory / node for node in NODES}
+    args = ("--steps", "2", "--step-s", "0.01", "--bare")
+    job = Job(directory, nodes, name="bare-job", train_args=args).start()
+    try:
+        deadline = time.monotonic() + 120.0
+        while len(job.events("first_step")) < job.world_size:
+            if time.monotonic() > deadline or not job.alive():
+                raise RuntimeError(f"the bare job does not start on this machine:\n{job.tail()}")
+            time.sleep(0.05)
+        return float(max(entry["at"] for entry in job.events("first_step"))) - job.started_at
+    finally:
+        job.wait(30.0)
+        job.end()

@@ -1,0 +1,148 @@
+"""What the demo shows: a live table on a terminal, plain lines elsewhere."""
+
+import asyncio
+import sys
+import time
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rankpulse.core import records as r
+from rankpulse.drills.scenes import Result
+from rankpulse.drills.witness import Witness
+
+LINES = 8
+WIDTH = 170  # of a log file or a pipe
+
+
+class Screen:
+    """Told what happens; shows it. With `quiet`, everything goes to stderr, so that stdout stays pure JSON."""
+
+    def __init__(self, names: list[str], *, quiet: bool) -> None:
+        self.console = Console(stderr=quiet, highlight=False)
+        if not self.console.is_terminal:
+            self.console = Console(stderr=quiet, highlight=False, width=WIDTH)
+        self._began = time.monotonic()
+        self._lines: deque[str] = deque(maxlen=LINES)
+        self._playing = ""
+        self._names = names
+        self._witness: Witness | None = None
+        self._done: list[Result] = []
+        self._live = Live(console=self.console, refresh_per_second=4, transient=True) if self._fancy() else None
+
+    def _fancy(self) -> bool:
+        return self.console.is_terminal and sys.stdout.isatty()
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def tell(self, text: str) -> None:
+        line = f"{time.monotonic() - self._began:6.1f} s  {text}"
+        self._lines.append(line)
+        if self._live is None:
+            self.console.print(Text(line))
+        else:
+            self._live.console.print(Text(line, style="dim"))
+            self._draw()
+
+    def reference(self, seconds: float) -> None:
+        self.tell(f"the bare job needs {seconds:.1f} s from launch to first step")
+
+    def begin(self, name: str) -> None:
+        self._playing = name
+        self._draw()
+
+    def end(self, result: Result) -> None:
+        self._done.append(result)
+        self._playing = ""
+        verdict = "right" if result.correct else f"WRONG: {'; '.join(result.wrong)}"
+        self.tell(f"{result.name}: {result.diagnosis}, action {result.action}, restarts {result.restarts}: {verdict}")
+
+    async def watch(self, witness: Witness) -> None:
+        """Draw the table a few times a second and tell every change of an incident, until cancelled."""
+        self._witness, told = witness, set[tuple[str, float, str]]()
+        while True:
+            for incident in witness.incidents():
+                for line in incident.trail:
+                    mark = (incident.id, line.after_s, line.text)
+                    if mark not in told:
+                        told.add(mark)
+                        self.tell(f"  rankpulse {incident.id}  {line.text}")
+            self._draw()
+            await asyncio.sleep(0.25)
+
+    def _draw(self) -> None:
+        if self._live is not None:
+            self._live.update(Group(*self._panels()))
+
+    def _panels(self) -> list[Panel | Table]:
+        title = f"rankpulse demo   now: {self._playing or 'getting ready'}   done: {len(self._done)}"
+        return [Panel(self._ranks(), title=title, title_align="left"), self._incidents()]
+
+    def _ranks(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for column in ("node", "rank", "pid", "phase", "step", "state", "run"):
+            table.add_column(column, justify="right" if column in ("rank", "pid", "step") else "left")
+        for beat in sorted(self._witness.all(r.Beat), key=lambda b: b.node) if self._witness else []:
+            for row in sorted(beat.ranks, key=lambda row: row.rank):
+                run = beat.runs[row.run].run_id if 0 <= row.run < len(beat.runs) else "?"
+                phase = beat.phases[row.phase] if 0 <= row.phase < len(beat.phases) else "?"
+                table.add_row(beat.node, str(row.rank), str(row.pid), phase, str(row.step), row.state, run)
+        return table
+
+    def _incidents(self) -> Table:
+        table = Table(title="incidents", title_justify="left", box=None, pad_edge=False)
+        for column in ("id", "class", "state", "what", "action", "rounds begun"):
+            table.add_column(column)
+        for i in self._witness.incidents() if self._witness else []:
+            table.add_row(i.id, i.klass, i.outcome or i.state, i.summary, i.action, str(i.restarts))
+        return table
+
+    def results(self, results: list[Result], reference: float) -> None:
+        """The table at the end."""
+        self._stop()
+        table = Table(title="what was done, and what rankpulse made of it", title_justify="left")
+        for column in ("fault", "done", "diagnosis", "culprit", "cascade", "action", "restarts", "incidents",
+                       "resumed from", "noticed", "recovered", ""):  # fmt: skip
+            table.add_column(column, overflow="fold")
+        for x in results:
+            table.add_row(
+                x.name, x.done, x.diagnosis, _ranks(x.culprits), _ranks(x.cascade), x.action, str(x.restarts),
+                str(x.incidents), _or_dash(x.resumed_from_step), _seconds(x.time_to_detect_s),
+                _seconds(x.time_to_recover_s), Text("right", "green") if x.correct else Text("WRONG", "bold red"),
+            )  # fmt: skip
+        self.console.print(table)
+        self.console.print(f"For reference: the bare job needs {reference:.1f} s from launch to its first step here.")
+        for x in results:
+            for wrong in x.wrong:
+                self.console.print(Text(f"{x.name}: {wrong}", "red"))
+
+
+def _ranks(ranks: list[int]) -> str:
+    return ", ".join(map(str, ranks)) or "-"
+
+
+def _or_dash(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"

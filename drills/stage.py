@@ -1,0 +1,116 @@
+"""The stage of the drills: a real etcd, a proxy in front of it, two agents and a monitor, all on this machine."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+from rankpulse.core.keys import Keys
+from rankpulse.core.settings import StoreSettings, preset
+from rankpulse.drills.children import Child, rankpulse
+from rankpulse.drills.witness import Timeout, Witness
+from rankpulse.store.embedded import EmbeddedEtcd
+from rankpulse.store.etcd import open_store
+
+CLUSTER = "demo"
+NODES = ("node-0", "node-1")
+
+
+class Proxy:
+    """The path between the agents and etcd, as a process of its own that obeys lines."""
+
+    def __init__(self, port: int) -> None:
+        argv = [sys.executable, "-m", "rankpulse.drills.proxy", "127.0.0.1", str(port)]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.endpoint = f"127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().strip()
+        if answer != "ok":
+            raise RuntimeError(f"proxy: {line}: {answer or 'it ended'}")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Stage:
+    """`async with Stage(directory) as stage`: everything is up, and all of it is gone afterwards."""
+
+    def __init__(self, directory: Path, *, armed: bool = False) -> None:
+        self.directory = directory
+        self.settings = preset("drill")
+        self.keys = Keys(CLUSTER)
+        self.run_dirs = {node: directory / node for node in NODES}
+        self.agents: dict[str, Child] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._up()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _up(self) -> None:
+        self.etcd = await asyncio.to_thread(self._start_etcd)
+        self.proxy = Proxy(self.etcd.port)
+        self.store = await open_store(StoreSettings(endpoints=(self.etcd.endpoint,)))
+        self.witness = await Witness(self.store, self.keys).__aenter__()
+        self.monitor = self._monitor().start()
+        for node in NODES:
+            self.agents[node] = self.agent(node).start()
+        await self._ready()
+
+    def _start_etcd(self) -> EmbeddedEtcd:
+        etcd = EmbeddedEtcd()
+        etcd.start()
+        return etcd
+
+    def _monitor(self) -> Child:
+        config = self._config("monitor", self.etcd.endpoint, '[monitor]\nlisten = "127.0.0.1:0"\n')
+        return Child("monitor", rankpulse("monitor", "--config", str(config)), log=self.directory / "monitor.log")
+
+    def agent(self, node: str) -> Child:
+        self.run_dirs[node].mkdir(parents=True, exist_ok=True)
+        text = f'[agent]\nnode = "{node}"\nrun_dir = "{self.run_dirs[node]}"\nlisten = ""\n'
+        config = self._config(node, self.proxy.endpoint, text)
+        return Child(node, rankpulse("agent", "--config", str(config)), log=self.directory / f"{node}.log")
+
+    def _config(self, name: str, endpoint: str, rest: str) -> Path:
+        path = self.directory / f"{name}.toml"
+        path.write_text(f'cluster = "{CLUSTER}"\npreset = "drill"\n[store]\nendpoints = ["{endpoint}"]\n{rest}')
+        return path
+
+    async def _ready(self) -> None:
+        from rankpulse.core.records import Beat, Leader
+
+        def up() -> bool | None:
+            for child in (self.monitor, *self.agents.values()):
+                if not child.alive():
+                    raise RuntimeError(f"{child.name} ended at once:\n{child.tail()}")
+            return bool(self.witness.all(Leader)) and len(self.witness.all(Beat)) == len(NODES)
+
+        try:
+            await self.witness.until(up, 30.0, "the agents' first beats and a leading monitor")
+        except Timeout as error:
+            logs = "\n".join(f"--- {c.name}\n{c.tail()}" for c in (self.monitor, *self.agents.values()))
+            raise RuntimeError(f"{error}\n{logs}") from error
+
+    async def __aexit__(self, *_: object) -> None:
+        for child in (*self.agents.values(), *([self.monitor] if hasattr(self, "monitor") else [])):
+            await asyncio.to_thread(child.end, grace_s=3.0)
+        if hasattr(self, "witness"):
+            await self.witness.__aexit__()
+        if hasattr(self, "store"):
+            await self.store.close()
+        if hasattr(self, "proxy"):
+            self.proxy.stop()
+        if hasattr(self, "etcd"):
+            await asyncio.to_thread(self.etcd.stop)
