@@ -5,12 +5,12 @@ import contextlib
 import os
 import random
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from rankpulse.agent import host as hosts
-from rankpulse.agent import ledger, rundir
+from rankpulse.agent import ledger, proc, rundir
 from rankpulse.agent.arrivals import Arrivals
 from rankpulse.agent.claim import Me, NameTaken
 from rankpulse.agent.clock import Clock
@@ -38,6 +38,7 @@ EXIT_TAKEN: Final = 3  # another agent has the name or the directory
 _STATES_EVERY_S: Final = 0.25
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
+_RETRY_S: Final = 1.0
 
 
 class Agent:
@@ -69,6 +70,7 @@ class Agent:
         self._scan_began: float | None = None
         self._rng = rng or random.Random()  # noqa: S311 (only spreads retries)
         self._opened: list[Any] = []
+        self._pidfd_problem = proc.pidfd_problem()
 
     async def run(self) -> int:
         """Serve until `stop` is set or another agent has the name. Every way out is said in the log."""
@@ -177,8 +179,22 @@ class Agent:
             await self._close(tasks)
 
     def _loops(self) -> list[Coroutine[Any, Any, Any]]:
-        return [self.publisher.run(), self._stop.wait(), self._scan_for_ever(), self._states_for_ever(),
-                self.orders.follow(self._store)]  # fmt: skip
+        return [
+            self.publisher.run(),
+            self._stop.wait(),
+            self._kept_up("slots", self._scan_for_ever),
+            self._kept_up("processes", self._states_for_ever),
+            self._kept_up("orders", lambda: self.orders.follow(self._store)),
+        ]
+
+    async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A source that fails costs its capability, never the agent, and is tried again."""
+        while True:
+            try:
+                await loop()
+            except Exception as error:
+                self._able(source, f"failed: {type(error).__name__}: {error}"[:300])
+            await asyncio.sleep(_RETRY_S)
 
     async def _until_the_end(self, tasks: list[asyncio.Task[Any]]) -> int:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -259,6 +275,7 @@ class Agent:
         while True:
             now = self._clock.monotonic()
             self.workers.poll_states(now)
+            self._able("processes", self._pidfd_problem)
             if self._scan_began is not None and now - self._scan_began > _FIRST_SCAN_S:
                 self._able("slots", "looking for new workers hangs in the kernel: a process of this node is in trouble")
             for path, reason in self.workers.unreadable():

@@ -38,13 +38,20 @@ class Arrivals:
             self._rows = {(row.dev, row.inode): row for row in self.past.workers}
 
     def take(self, findings: list[Finding], now: float) -> None:
+        """One finding that cannot be dealt with does not cost the others."""
         for finding in findings:
-            if isinstance(finding, Adopted):
-                self._adopt(finding, now)
-            elif isinstance(finding, Departed):
-                self._departed(finding, now)
-            else:
-                self._refuse(finding, now)
+            try:
+                self._take(finding, now)
+            except Exception as error:  # whatever a slot makes us stumble over
+                self.log.say("error", f"a slot could not be dealt with: {type(error).__name__}: {error}")
+
+    def _take(self, finding: Finding, now: float) -> None:
+        if isinstance(finding, Adopted):
+            self._adopt(finding, now)
+        elif isinstance(finding, Departed):
+            self._departed(finding, now)
+        else:
+            self._refuse(finding, now)
 
     def settle_past(self) -> None:
         """After the first scan: tell of what the earlier agent watched and is not here any more."""

@@ -130,6 +130,15 @@ def started_at(start: int) -> float:
     return 0.0
 
 
+def pidfd_problem() -> str:
+    """Why processes cannot be watched on this kernel, or ""."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        return f"processes cannot be watched, no worker will be seen ({error.strerror}): Linux 5.3 or later is needed"
+    return ""
+
+
 def has_exited(pidfd: int) -> bool:
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)

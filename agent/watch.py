@@ -49,6 +49,7 @@ class Workers:
     emit: Callable[[Fact], None]
     changed: Callable[[], None]
     launchers: Launchers
+    per_user: int = 256  # a beat must stay small, whatever a user starts
     table: dict[tuple[int, int], Worker] = field(default_factory=dict)
 
     def adopt(self, found: slots.Adopted, *, order_id: str = "", known: bool = False) -> str:
@@ -57,14 +58,16 @@ class Workers:
         `known`: an earlier agent told of it already; `order_id`: the order under which that one killed it.
         """
         process, identity = found.process, found.slot.identity
+        if len([worker for worker in self.table.values() if worker.file.uid == found.file.uid]) >= self.per_user:
+            _close(found)
+            return f"user {found.file.uid} has {self.per_user} watched workers on this node already"
         parent = proc.stat(process.parent) if process.parent else None
         launcher = (parent.pid, parent.start) if parent else (0, 0)
         named = f"{launcher[0]}.{launcher[1]}" if parent else ""
         try:
             who = understand(identity, node=self.node, pid=process.pid, start=process.start, launcher=named)
         except IdentityRefused as error:
-            os.close(process.pidfd)
-            found.file.close()
+            _close(found)
             return str(error)
         self._replace_older(process.pid, process.start)
         worker = Worker(
@@ -161,6 +164,11 @@ class Workers:
     def _fact(kind: str, worker: Worker, detail: dict[str, Any]) -> Fact:
         who = worker.who
         return Fact(kind, who.run, who.rank, who.local_rank, worker.pid, worker.start, detail)
+
+
+def _close(found: slots.Adopted) -> None:
+    os.close(found.process.pidfd)
+    found.file.close()
 
 
 def _concerns(order: Order, member: Member, worker: Worker) -> bool:

@@ -38,6 +38,9 @@ for line in sys.stdin:
     word, _, rest = line.strip().partition(" ")
     if word == "step":
         pulse.step(int(rest))
+    elif word == "become":
+        os.environ.update(RANK=rest, LOCAL_RANK=rest)
+        os.execv(sys.executable, [sys.executable, "-c", os.environ["TEST_WORKER"]])
     elif word == "close":
         pulse.close()
     elif word == "exit":
@@ -60,6 +63,7 @@ class Job:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "TORCHELASTIC", "RANKPULSE"))}
         env |= {"RANKPULSE_DIR": run_dir, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         env |= {"TORCHELASTIC_RUN_ID": run_id, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "TEST_UID": str(uid)}
+        env["TEST_WORKER"] = WORKER
         command = [sys.executable, "-c", LAUNCHER, WORKER] if launcher else [sys.executable, "-c", WORKER]
         # nobody collects a worker's exit status before the agent looks, or everybody does: both must work
         self.process = subprocess.Popen(

@@ -9,7 +9,11 @@ import pytest
 from agent_bench import Crew, Desk, dead_pid, identity, put_slot, slot_bytes
 from support import eventually
 
+from rankpulse.agent.facts import Fact
 from rankpulse.agent.host import Host
+from rankpulse.agent.launchers import Launchers
+from rankpulse.agent.slots import Adopted, Scanner
+from rankpulse.agent.watch import Workers
 from rankpulse.core import records
 from rankpulse.store.memory import MemoryStore
 
@@ -211,3 +215,33 @@ async def test_a_user_cannot_speak_for_anothers_process(run_dir: str, crew: Crew
         refused = await one(desk, records.SLOT_REFUSED)
         assert await eventually(desk.ranks, 10, "ranks in the beat") == [0]
     assert "belongs to user 0" in str(refused.detail["reason"])
+
+
+async def test_a_user_can_have_so_many_workers(run_dir: str, crew: Crew) -> None:
+    crew.job(rank=0)
+    crew.job(rank=1)
+    facts: list[Fact] = []
+    workers = Workers("n1", run_dir, facts.append, lambda: None, Launchers(facts.append), per_user=1)
+    found = Scanner(run_dir, grace_s=0.0).scan()
+    reasons = [workers.adopt(one) for one in found if isinstance(one, Adopted)]
+    workers.close()
+    assert reasons == ["", f"user {os.geteuid()} has 1 watched workers on this node already"]
+    assert len(facts) == 1
+
+
+async def test_a_program_replaced_by_exec_speaks_through_its_new_slot(
+    run_dir: str, crew: Crew, store: MemoryStore
+) -> None:
+    job = crew.job(rank=0)
+    async with Desk(run_dir, store).at_work() as desk:
+        await eventually(desk.ranks, 10, "ranks in the beat")
+        job.tell("become 1")
+
+        async def other() -> bool:
+            return await desk.ranks() == [1]
+
+        await eventually(other, 10, "the new rank in the beat")
+        job.kill()
+        gone = await one(desk, records.WORKER_EXITED)
+        assert len(await desk.observations(records.WORKER_EXITED)) == 1
+    assert (gone.rank, gone.pid) == (1, job.pid)

@@ -1,5 +1,6 @@
 """An untrusted identity becomes rows, or is refused with a reason."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ def test_what_may_be_unknown() -> None:
         {"rank": 1.0},
         {"rank": "1"},
         {"rank": None},
+        {"rank": json.loads("[" * 900 + "]" * 900)},
         {"world_size": 0},
         {"world_size": 2**20 + 1},
         {"local_rank": 5},
@@ -45,7 +47,7 @@ def test_what_may_be_unknown() -> None:
         {"run_uid": "a/b"},
         {"run_uid": 5},
     ],
-    ids=str,
+    ids=range(15),
 )
 def test_refused_with_the_name_of_the_field(changes: dict[str, Any]) -> None:
     with pytest.raises(IdentityRefused, match=next(iter(changes))):
