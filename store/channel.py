@@ -115,4 +115,6 @@ async def connected(channel: Any, timeout_s: float) -> bool | None:
                 await channel.wait_for_state_change(state)
     except TimeoutError:
         return None
+    except grpc.aio.UsageError:  # another call has given this channel up
+        return False
     return True

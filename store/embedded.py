@@ -1,6 +1,7 @@
 """An etcd of our own for demos, drills and tests: one member on free ports of 127.0.0.1, gone with its parent."""
 
 import contextlib
+import fcntl
 import http.client
 import importlib.util
 import os
@@ -24,6 +25,7 @@ START_S: Final = 30.0
 _OLDEST: Final = (3, 4)  # the first that answers watch progress requests
 _TRIES: Final = 5
 _POLL_S: Final = 0.02
+_PREFIX: Final = "rankpulse-etcd-"
 
 # Asks the kernel to kill etcd when the thread that started it ends, then becomes etcd: a parent killed by SIGKILL
 # leaves nothing behind. The parent may have died before the request was made, hence the second look.
@@ -101,6 +103,32 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in socks]
 
 
+def _make_dir() -> tuple[Path, int]:
+    """A new temporary folder and the descriptor that says it is in use (a lock, held until this process ends)."""
+    _sweep()
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (folder / "lock").exists():
+                return folder, lock
+            os.close(lock)  # somebody else's sweep was between our two steps
+
+
+def _sweep() -> None:
+    """Remove the folders of parents that were killed: 120 MB each, and nobody else will."""
+    for folder in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if folder.lstat().st_uid == os.getuid():
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
 class _Keeper:
     """The process and the thread that started it.
 
@@ -168,6 +196,7 @@ class EmbeddedEtcd:
         self._binary = find_etcd()
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._dir: Path | None = None
+        self._lock: int | None = None
         self._tls, self._extra = tls, tuple(extra)
         self._ports: list[int] = []
         self._keeper: _Keeper | None = None
@@ -204,8 +233,11 @@ class EmbeddedEtcd:
 
     def start(self) -> None:
         """Start on free ports and wait until it answers. Raises `NoEtcd` with the last lines of its log."""
-        self._dir = self._given_dir or Path(tempfile.mkdtemp(prefix="rankpulse-etcd-"))
-        self._dir.mkdir(parents=True, exist_ok=True)
+        if self._given_dir is None:
+            self._dir, self._lock = _make_dir()
+        else:
+            self._dir = self._given_dir
+            self._dir.mkdir(parents=True, exist_ok=True)
         try:
             for last in (n == _TRIES - 1 for n in range(_TRIES)):
                 self._ports = free_ports(3)
@@ -293,9 +325,10 @@ class EmbeddedEtcd:
         if self._keeper is not None:
             self._keeper.end(grace_s=5.0 if self._given_dir else 0.0)
             self._keeper = None
-        if self._dir is not None and self._given_dir is None:
+        if self._dir is not None and self._lock is not None:
             shutil.rmtree(self._dir, ignore_errors=True)
-            self._dir = None
+            os.close(self._lock)
+            self._dir = self._lock = None
 
 
 def _tail(text: str) -> str:

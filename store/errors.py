@@ -34,6 +34,11 @@ def details_of(error: BaseException) -> str:
     return (rpc.details() or "") if rpc is not None else ""
 
 
+def timed_out(error: BaseException) -> bool:
+    rpc = rpc_error(error)
+    return rpc is None or rpc.code() is _CODE.DEADLINE_EXCEEDED
+
+
 def stale_token(error: BaseException) -> bool:
     """Authenticating (again) may help. "User name is empty": users were switched on after we began."""
     return any(text in details_of(error) for text in (*_STALE_TOKEN, "user name is empty"))

@@ -37,7 +37,7 @@ from rankpulse.store.api import (
 from rankpulse.store.auth import Identity, read_password
 from rankpulse.store.channel import Certificates
 from rankpulse.store.endpoints import parse_endpoints
-from rankpulse.store.errors import RPC_ERRORS, Broken, details_of, stale_token, translate
+from rankpulse.store.errors import RPC_ERRORS, Broken, details_of, stale_token, timed_out, translate
 from rankpulse.store.link import Link, Wire, summary
 from rankpulse.store.watch import Cancelled, watch
 
@@ -250,10 +250,9 @@ class EtcdStore:
         except grpc.aio.UsageError:
             raise Unreachable(f"the connection to {link.endpoint} was just given up") from None
         except RPC_ERRORS as error:
-            translated = self._translated(error, str(link.endpoint), write=write)
-            if "did not answer" in str(translated):
+            if timed_out(error):
                 link.missed_deadline(wire, self._timeout_s + 1.0)
-            raise translated from None
+            raise self._translated(error, str(link.endpoint), write=write) from None
         link.answered()
         return answer
 

@@ -30,8 +30,11 @@ def running(pid: int) -> bool:
 
 
 @pytest.mark.live
-def test_a_killed_parent_leaves_no_etcd_behind() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def test_a_killed_parent_leaves_no_etcd_behind(tmp_path: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    )
     assert parent.stdout is not None
     pid, healthy = parent.stdout.readline().split()
     assert healthy == "True"
@@ -40,6 +43,10 @@ def test_a_killed_parent_leaves_no_etcd_behind() -> None:
     parent.wait()
     eventually_sync(lambda: not running(int(pid)), what="etcd ends with its parent")
     parent.communicate()
+    assert len(list(tmp_path.glob("rankpulse-etcd-*"))) == 1
+    # nobody is left to remove the folder: the next one does
+    subprocess.run([sys.executable, "-c", PARENT + "etcd.stop()"], input="", text=True, env=env, check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.live

@@ -189,6 +189,37 @@ async def test_a_paused_etcd(own_etcd: EmbeddedEtcd, following: Any) -> None:
         await eventually(lambda: sights.fold() == {"k": b"3"}, what="the watch goes on")
 
 
+async def test_many_callers_see_store_errors_only_and_none_hangs(own_etcd: EmbeddedEtcd) -> None:
+    done = asyncio.Event()
+    last: dict[int, str] = {}
+
+    async def call_on(store: EtcdStore, n: int) -> None:
+        while not done.is_set():
+            try:
+                await (store.put(f"k{n}", b"") if n % 2 else store.get(f"k{n}"))
+                last[n] = "ok"
+            except StoreError as error:
+                last[n] = type(error).__name__
+            await asyncio.sleep(0.02)
+
+    def all_say(*words: str) -> bool:
+        return len(last) == 12 and set(last.values()) <= set(words)
+
+    async with opened(own_etcd.endpoint, timeout_s=0.5) as store:
+        callers = [asyncio.create_task(call_on(store, n)) for n in range(12)]
+        await eventually(lambda: all_say("ok"), what="all work")
+        own_etcd.kill()
+        await eventually(lambda: all_say("Unreachable", "Uncertain"), what="all fail")
+        await asyncio.to_thread(own_etcd.restart)
+        await eventually(lambda: all_say("ok"), what="all work again")
+        own_etcd.pause()
+        await eventually(lambda: all_say("Unreachable", "Uncertain"), what="all fail again")
+        own_etcd.resume()
+        await eventually(lambda: all_say("ok"), what="all work in the end")
+        done.set()
+        await asyncio.gather(*callers)
+
+
 async def test_a_full_store_says_so_and_can_still_be_read(cluster: str) -> None:
     with EmbeddedEtcd(extra=["--quota-backend-bytes=100000"]) as server:
         async with opened(server.endpoint) as store:
