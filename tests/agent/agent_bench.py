@@ -59,12 +59,15 @@ sys.exit(subprocess.Popen([sys.executable, "-c", sys.argv[1]]).wait() and 1)
 class Job:
     """One worker; with a launcher between it and the test when asked for."""
 
-    def __init__(self, run_dir: str, *, rank: int, world: int, launcher: bool, run_id: str, uid: int) -> None:
+    def __init__(
+        self, run_dir: str, *, rank: int, world: int, launcher: bool, run_id: str, uid: int, inside: tuple[str, ...]
+    ) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "TORCHELASTIC", "RANKPULSE"))}
         env |= {"RANKPULSE_DIR": run_dir, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         env |= {"TORCHELASTIC_RUN_ID": run_id, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "TEST_UID": str(uid)}
         env["TEST_WORKER"] = WORKER
-        command = [sys.executable, "-c", LAUNCHER, WORKER] if launcher else [sys.executable, "-c", WORKER]
+        python = [*inside, sys.executable, "-c"]
+        command = [*python, LAUNCHER, WORKER] if launcher else [*python, WORKER]
         # nobody collects a worker's exit status before the agent looks, or everybody does: both must work
         self.process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -111,8 +114,18 @@ class Crew:
                     with contextlib.suppress(OSError):
                         pipe.close()
 
-    def job(self, rank: int = 0, world: int = 2, *, launcher: bool = False, run_id: str = "train", uid: int = 0) -> Job:
-        job = Job(self.run_dir, rank=rank, world=world, launcher=launcher, run_id=run_id, uid=uid)
+    def job(
+        self,
+        rank: int = 0,
+        world: int = 2,
+        *,
+        launcher: bool = False,
+        run_id: str = "train",
+        uid: int = 0,
+        inside: tuple[str, ...] = (),
+    ) -> Job:
+        """A worker that has attached. `uid`: whose; `inside`: a command that runs it elsewhere."""
+        job = Job(self.run_dir, rank=rank, world=world, launcher=launcher, run_id=run_id, uid=uid, inside=inside)
         self.jobs.append(job)
         return job
 

@@ -1,6 +1,7 @@
 """The whole agent over a store in memory, with real processes: what happens to workers is told, and told right."""
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -245,3 +246,17 @@ async def test_a_program_replaced_by_exec_speaks_through_its_new_slot(
         gone = await one(desk, records.WORKER_EXITED)
         assert len(await desk.observations(records.WORKER_EXITED)) == 1
     assert (gone.rank, gone.pid) == (1, job.pid)
+
+
+@root_only
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+async def test_a_worker_in_a_pid_namespace_of_its_own(run_dir: str, crew: Crew, store: MemoryStore) -> None:
+    job = crew.job(inside=("unshare", "--pid", "--fork", "--mount-proc"))
+    assert job.pid < 100  # what it takes for its pid
+    async with Desk(run_dir, store).at_work() as desk:
+        await eventually(desk.ranks, 10, "ranks in the beat")
+        member = await desk.member(0)
+        job.tell("exit 6")
+        gone = await one(desk, records.WORKER_EXITED)
+    assert member.pid != job.pid
+    assert (gone.pid, gone.detail["code"]) == (member.pid, 6)
