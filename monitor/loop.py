@@ -112,7 +112,6 @@ class Loop:
 
     async def _read(self, queue: asyncio.Queue[tuple[Sight, float]], delay_s: float) -> None:
         await asyncio.sleep(delay_s)
-        said = ""
         while True:
             reason = "the watch ended"
             sights = self._store.follow(self._keys.prefix)
@@ -125,9 +124,6 @@ class Loop:
                 with suppress(AttributeError):
                     await sights.aclose()  # type: ignore[attr-defined]
             queue.put_nowait((Lost(reason), self._clock.now()))
-            if reason != said:
-                log.error("cannot follow the store: %s", reason)
-            said = reason
             await asyncio.sleep(REOPEN_S)
 
     def _drain(self) -> None:

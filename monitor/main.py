@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from rankpulse.core.engine import Engine
-from rankpulse.core.keys import Keys, check_name
+from rankpulse.core.keys import BadName, Keys, check_name
 from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.monitor import clock as clocks
 from rankpulse.monitor.canary import Canary
@@ -137,14 +137,12 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
         if settings.monitor.listen:
             monitor.url = await monitor.pages.start(settings.monitor.listen)
             log.info("monitor %s: %s/state", monitor.name, monitor.url)
-    except (BadSettings, PortTaken, ValueError) as error:
-        log.error("%s", error)
-        return EXIT_BAD_SETUP
+    except (BadSettings, BadName, PortTaken) as error:
+        return _refuse(str(error))
     try:
         return await _live(monitor, await open_store(settings.store), stop)
     except StoreError as error:  # settings that only the store can judge; an unreachable one is waited for
-        log.error("%s", error)
-        return EXIT_BAD_SETUP
+        return _refuse(str(error))
     finally:
         await monitor.pages.stop()
 
@@ -174,6 +172,11 @@ async def _farewell(monitor: Monitor, store: Store) -> None:
     with suppress(TimeoutError, StoreError):
         async with asyncio.timeout(1.0):
             await store.close()
+
+
+def _refuse(text: str) -> int:
+    print(f"rankpulse monitor: {text}", file=sys.stderr)
+    return EXIT_BAD_SETUP
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

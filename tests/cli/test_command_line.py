@@ -1,0 +1,219 @@
+"""The command itself, as people meet it: help that teaches, and every failure in a sentence without a traceback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rankpulse.cli.main import app
+
+COMMANDS = (
+    *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "arm", "disarm", "restart"),
+    *("doctor", "config", "bench", "version"),
+)
+NEEDS_STORE = (
+    ["status"],
+    ["status", "--json"],
+    ["incidents"],
+    ["explain", "last"],
+    ["arm", "--reason", "x"],
+    ["disarm", "--reason", "x"],
+    ["restart", "r", "--reason", "x"],
+)
+
+
+def rankpulse(*args: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with nothing configured but what is given."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("RANKPULSE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "rankpulse.cli.main", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=cwd or "/",
+        env={**clean, **environ},
+    )
+
+
+def here(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process: the same, and quicker."""
+    clean = {key: None for key in os.environ if key.startswith("RANKPULSE_")}
+    result = CliRunner().invoke(app, list(args), env={**clean, **environ})
+    return subprocess.CompletedProcess(args, result.exit_code, result.stdout, result.stderr)
+
+
+def refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """It failed as bad input should."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    for part in parts:
+        assert part in done.stderr, done.stderr
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def web_server(tmp_path: Path) -> Iterator[str]:
+    """A port where something else listens."""
+    import http.server
+    import threading
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_help_names_every_command_and_teaches_by_example() -> None:
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    for command in COMMANDS:
+        assert f"\n  {command} " in text, command
+    for example in ("rankpulse demo", "rankpulse monitor --store", "rankpulse explain last"):
+        assert example in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert len(result.stdout) > 100
+
+
+def test_help_imports_no_room() -> None:
+    code = (
+        "import sys\nsys.argv = ['rankpulse', '--help']\nfrom rankpulse.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = [m for m in ('grpc', 'aiohttp', 'torch', 'msgspec', 'prometheus_client') if m in sys.modules]\n"
+        "sys.exit(repr(heavy) if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(app, ["version"]).stdout.startswith("rankpulse ")
+
+
+@pytest.mark.parametrize("args", NEEDS_STORE, ids=" ".join)
+def test_without_a_store_every_command_says_where_it_looked(args: list[str], closed_port: str) -> None:
+    refused(here(*args, RANKPULSE_STORE=closed_port), closed_port)
+
+
+def test_a_web_server_is_not_etcd(web_server: str) -> None:
+    refused(rankpulse("status", "--store", web_server), web_server)
+
+
+def test_an_endpoint_of_no_known_form_is_refused() -> None:
+    refused(here("status", "--store", "not a place"), "not a place")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["status", "--config", "/nonexistent/x.toml"],
+        ["status", "--config", "/"],
+        ["monitor", "--config", "/"],
+        ["agent", "--config", "/"],
+        ["config", "--check", "/"],
+        ["status", "--cluster", "a/b"],
+        ["status", "--cluster", ""],
+        ["monitor", "--preset", "fast"],
+        ["monitor", "--listen", "nowhere"],
+        ["agent", "--node", "../../etc", "--listen", ""],
+        ["arm"],
+        ["arm", "--reason", "  "],
+        ["explain"],
+        ["nonsense"],
+        ["status", "--nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_is_refused_in_a_sentence(args: list[str], closed_port: str) -> None:
+    done = here(*args, RANKPULSE_STORE=closed_port)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    assert done.stderr
+
+
+def test_a_bad_file_is_told_whole(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("colour = 1\n[store]\ntimeout_s = -1\nendpoint = 2\n")
+    refused(here("config", "--check", str(path)), "colour", "store.endpoint")
+    path.write_text("[store\n")
+    refused(here("config", "--check", str(path)), "line 1")
+
+
+def test_a_good_file_is_good_and_the_effective_settings_can_be_printed(tmp_path: Path) -> None:
+    (tmp_path / "rankpulse.toml").write_text('cluster = "here"\n')
+    assert rankpulse("config", "--check", "rankpulse.toml", cwd=tmp_path).stdout == "rankpulse.toml: good\n"
+    assert 'cluster = "here"' in rankpulse("config", cwd=tmp_path).stdout
+    assert json.loads(rankpulse("config", "--json", cwd=tmp_path, RANKPULSE_CLUSTER="env").stdout)["cluster"] == "env"
+
+
+def test_a_taken_port_stops_the_monitor_and_says_how_to_choose_another(closed_port: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused(rankpulse("monitor", "--store", closed_port, "--listen", place), place, "--listen")
+
+
+def test_a_bug_is_one_line_and_a_traceback_on_request() -> None:
+    code = (
+        "import rankpulse.cli.config as c, sys\n"
+        "def load(*a): raise RuntimeError('secret detail')\n"
+        "c.load = load\nsys.argv = ['rankpulse', 'status']\nfrom rankpulse.cli.main import main\nmain()\n"
+    )
+    for debug in ("", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "RANKPULSE_DEBUG": debug},
+        )
+        assert done.returncode == 70
+        assert "this is a bug in rankpulse: RuntimeError: secret detail" in done.stderr
+        assert ("Traceback" in done.stderr) is bool(debug)
+
+
+@pytest.mark.live  # imports torch
+def test_doctor_finds_what_is_missing_and_says_the_remedy(closed_port: str, tmp_path: Path) -> None:
+    done = rankpulse("doctor", "--store", closed_port, "--run-dir", str(tmp_path), "--json")
+    found = {check["name"]: check for check in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert found["store"]["level"] == "fail"
+    assert found["agent"]["level"] == "warn"
+    assert found["run directory"]["level"] == "ok"
+    assert all(check["remedy"] for check in found.values() if check["level"] != "ok")
+
+
+def test_ctrl_c_ends_quietly(closed_port: str) -> None:
+    """A command that waits for a store which never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rankpulse.cli.main", "status", "--store", place],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        silent.settimeout(30)
+        silent.accept()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")

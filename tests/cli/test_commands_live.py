@@ -1,0 +1,200 @@
+"""The commands against a real etcd and a real monitor."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import eventually_sync
+from typer.testing import CliRunner
+
+from rankpulse.cli.main import app
+from rankpulse.core import codec
+from rankpulse.core.keys import Keys
+from rankpulse.core.records import Arm, Beat, Incident, Launcher, Member, Record, Roster, RunState
+from rankpulse.core.settings import StoreSettings
+from rankpulse.store.etcd import open_store
+
+pytestmark = pytest.mark.live
+
+
+class Cluster:
+    """One cluster in the store, and the command pointed at it."""
+
+    def __init__(self, endpoint: str, name: str) -> None:
+        self.endpoint, self.keys = endpoint, Keys(name)
+        self.environ = {"RANKPULSE_STORE": endpoint, "RANKPULSE_CLUSTER": name}
+
+    def run(self, *args: str, code: int = 0) -> str:
+        """What the command printed on stdout, or on stderr when it should fail with `code`."""
+        result = CliRunner().invoke(app, list(args), env=self.environ)
+        assert result.exit_code == code, (result.stdout, result.stderr)
+        return result.stderr if code else result.stdout
+
+    def put(self, *records: tuple[str, Record]) -> None:
+        async def work() -> None:
+            store = await open_store(StoreSettings(endpoints=(self.endpoint,)))
+            for key, record in records:
+                await store.put(key, codec.encode(record))
+            await store.close()
+
+        asyncio.run(work())
+
+    def held(self, key: str) -> bytes | None:
+        async def work() -> bytes | None:
+            store = await open_store(StoreSettings(endpoints=(self.endpoint,)))
+            item = await store.get(key)
+            await store.close()
+            return item.value if item else None
+
+        return asyncio.run(work())
+
+    def seed_run(self, uid: str, label: str, outcome: str = "running") -> None:
+        """A launch of one rank, as a monitor would have written it."""
+        roster = Roster(
+            run_uid=uid,
+            run_id=label,
+            round=1,
+            meeting="m" + uid,
+            world_size=1,
+            elastic=True,
+            at=time.time(),
+            members=(Member(0, "n1", 0, 100, 1),),
+            launchers=(Launcher("n1", "99.1" + uid),),
+        )
+        state = RunState(run_uid=uid, run_id=label, round=1, outcome=outcome, reason="", at=time.time())
+        self.put((self.keys.roster(uid, 1), roster), (self.keys.run_state(uid), state))
+
+    def seed_incident(self, id_: str, at: float, state: str = "closed") -> None:
+        self.put(
+            (self.keys.incident(id_), Incident(id=id_, klass="worker_dead", state=state, opened_at=at, summary="seed"))
+        )
+
+
+@pytest.fixture
+def here(etcd: str, cluster: str) -> Cluster:
+    return Cluster(etcd, cluster)
+
+
+@pytest.fixture
+def monitor(here: Cluster) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rankpulse.cli.main", "monitor", "--listen", "127.0.0.1:0", "--preset", "drill"],
+        env={**os.environ, **here.environ},
+        cwd="/",
+        stderr=subprocess.DEVNULL,
+    )
+    eventually_sync(lambda: here.held(here.keys.leader()), 20, "a leader")
+    yield process
+    process.terminate()
+    process.wait(timeout=20)
+
+
+def test_an_empty_cluster_is_told_what_to_start(here: Cluster) -> None:
+    text = here.run("status")
+    for part in ("none leads", "rankpulse monitor", "rankpulse agent", "not armed"):
+        assert part in text
+    assert "no incidents" in here.run("incidents")
+    assert "no incident is recorded" in here.run("explain", "last", code=2)
+    assert "no run is going on" in here.run("restart", "x", "--reason", "y", code=2)
+
+
+def test_status_joins_the_store_with_the_monitors_own_page(here: Cluster, monitor: object) -> None:
+    here.put((here.keys.beat("n1"), Beat(node="n1", inc=1, seq=1, at=time.time())))
+    here.put((here.keys.beat("n2"), Beat(node="not n2", inc=1, seq=1, at=time.time())))
+    eventually_sync(
+        lambda: json.loads(here.run("status", "--json"))["nodes"][0]["silence_s"] is not None, 20, "live figures"
+    )
+    shown = json.loads(here.run("status", "--json"))
+    assert shown["leader"]["epoch"] == shown["monitor"]["epoch"] == 1
+    assert list(shown["refused"]) == [here.keys.beat("n2")]
+    assert "n1" in here.run("status")
+
+
+def test_incidents_are_found_by_id_by_its_beginning_and_as_the_last(here: Cluster) -> None:
+    now = time.time()
+    here.seed_incident("i-aa1", now - 90_000)
+    here.seed_incident("i-ab2", now - 60)
+    here.seed_incident("i-old-open", now - 90_000, state="open")
+    assert [i["id"] for i in json.loads(here.run("incidents", "--json"))] == ["i-old-open", "i-ab2"]
+    assert [i["id"] for i in json.loads(here.run("incidents", "--json", "--all"))] == ["i-aa1", "i-old-open", "i-ab2"]
+    assert json.loads(here.run("explain", "last", "--json"))["id"] == "i-ab2"
+    assert json.loads(here.run("explain", "i-aa", "--json"))["id"] == "i-aa1"
+    assert "i-aa1, i-ab2" in here.run("explain", "i-a", code=2)
+    assert "rankpulse incidents --all" in here.run("explain", "nothing", code=2)
+    assert "seed" in here.run("explain", "i-ab2")
+
+
+def test_arming_and_disarming_are_written_with_author_and_reason(here: Cluster) -> None:
+    here.environ["USER"] = "ada"
+    assert "armed" in here.run("arm", "--reason", "watched  it\nfor a week")
+    assert "armed by ada" in here.run("status")
+    here.run("disarm", "-r", "maintenance")
+    record = codec.decode(Arm, here.held(here.keys.arm()) or b"")
+    assert (record.armed, record.author, record.reason) == (False, "ada", "maintenance")
+
+
+def test_a_restart_is_asked_for_and_answered_with_one_order(here: Cluster, monitor: object) -> None:
+    here.seed_run("llama-1", "llama")
+    eventually_sync(lambda: json.loads(here.run("status", "--json"))["monitor"]["runs"], 20, "the monitor to know it")
+    assert "is opened for it" in here.run("restart", "llama", "--reason", "disk of rank 0 is dead")
+    eventually_sync(lambda: here.held(here.keys.order("llama-1", 1, "restart")), 20, "the order")
+    assert json.loads(here.run("explain", "last", "--json"))["klass"] == "operator_restart"
+    assert "refused" in here.run("restart", "llama", "--reason", "again", code=2)
+
+
+def test_a_run_is_named_well_or_the_choice_is_listed(here: Cluster) -> None:
+    here.seed_run("llama-1", "llama")
+    here.seed_run("llama-2", "llama")
+    here.seed_run("gone-1", "gone", outcome="finished")
+    text = here.run("restart", "llama", "--reason", "x", code=2)
+    assert "llama-1" in text
+    assert "llama-2" in text
+    assert "has ended" in here.run("restart", "gone-1", "--reason", "x", code=2)
+    assert "nobody would answer" in here.run("restart", "llama-2", "--reason", "x", code=2)
+
+
+def children(pid: int) -> list[int]:
+    """Of all its threads: the kernel lists them by the thread that made them."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_up_brings_all_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    config = tmp_path / "up.toml"
+    config.write_text('[agent]\nlisten = ""\nnode = "box"\n[monitor]\nlisten = "127.0.0.1:0"\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rankpulse.cli.main", "up", "-c", str(config), "--run-dir", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        store = next(
+            line.split("RANKPULSE_STORE=")[1].split()[0] for line in process.stdout if "RANKPULSE_STORE=" in line
+        )
+        here = Cluster(store, "default")
+        eventually_sync(lambda: here.held(here.keys.beat("box")), 30, "the agent's beat")
+        eventually_sync(lambda: here.held(here.keys.leader()), 30, "a leader")
+        parts = children(process.pid)
+        assert len(parts) >= 3
+        process.send_signal(number)
+        assert process.wait(timeout=30) == (0 if number == signal.SIGINT else -signal.SIGKILL)
+        eventually_sync(lambda: all(gone(pid) for pid in parts), 20, "all parts to be gone")
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,100 @@
+"""The page about an incident: everything a tired person needs, and nothing that steers the terminal."""
+
+import json
+
+import pytest
+
+from rankpulse.cli import incidents, show
+from rankpulse.cli.doctor import WARN, _clocks, _version
+from rankpulse.core.records import Beat, Incident, Member, Trail
+
+INCIDENT = Incident(
+    id="i-1",
+    klass="worker_dead",
+    state="open",
+    opened_at=1.7e9,
+    run_uid="llama-1f",
+    run_id="llama [bold]7b[/bold] \x1b[2J",
+    round=2,
+    nodes=("n2",),
+    culprits=(Member(3, "n2", 1, 4711, 99),),
+    cascade=(0, 1, 2),
+    confidence=0.97,
+    summary="rank 3 on n2 (pid 4711) was killed by SIGKILL",
+    reasons=("it ended first", "its peers lost the connection to it"),
+    evidence=("/rankpulse/c/nodes/n2/obs/00000001/0000000007",),
+    action="page",
+    action_reason="torchelastic has ended too",
+    time_to_detect_s=0.12,
+    trail=(Trail(0.0, "worker_dead: rank 3"), Trail(1.5, "action page")),
+)
+
+
+def page(capsys: pytest.CaptureFixture[str], incident: Incident = INCIDENT) -> str:
+    incidents.page(incident)
+    return capsys.readouterr().out
+
+
+def test_the_page_tells_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page(capsys)
+    for part in (
+        "was killed by SIGKILL",
+        "rank 3 on n2 (local rank 1, pid 4711)",
+        "ranks 0, 1, 2",
+        "it ended first",
+        "torchelastic has ended too",
+        "0.1 s after the first evidence",
+        "not over yet",
+        "/rankpulse/c/nodes/n2/obs/00000001/0000000007",
+        "+1.5 s",
+        "read the worker's log",
+        "confidence 0.97",
+    ):
+        assert part in text, part
+
+
+def test_names_chosen_by_a_job_are_data(capsys: pytest.CaptureFixture[str]) -> None:
+    text = page(capsys)
+    assert "\x1b" not in text
+    assert "llama [bold]7b[/bold]" in text
+
+
+@pytest.mark.parametrize("klass", [*incidents.ADVICE, "operator_restart", "a class of a later version"])
+@pytest.mark.parametrize("action", ["none", "adopt", "restart", "observe", "page"])
+def test_there_is_always_a_next_step(klass: str, action: str) -> None:
+    incident = Incident(id="i", klass=klass, state="open", opened_at=0.0, run_uid="r", action=action)
+    step = incidents.next_step(incident)
+    assert step
+    assert "{" not in step
+
+
+def test_what_is_over_needs_nothing() -> None:
+    closed = Incident(id="i", klass="worker_dead", state="closed", opened_at=0.0, outcome="recovered")
+    assert incidents.next_step(closed).startswith("nothing")
+
+
+def test_a_thousand_stalled_ranks_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    incident = Incident(id="i", klass="unknown", state="open", opened_at=0.0, cascade=tuple(range(1000)))
+    assert "and 984 more" in page(capsys, incident)
+
+
+def test_an_empty_list_says_so_and_json_stays_json(capsys: pytest.CaptureFixture[str]) -> None:
+    incidents.listing([])
+    assert "no incidents" in capsys.readouterr().out
+    show.as_json([INCIDENT])
+    assert json.loads(capsys.readouterr().out)[0]["culprits"] == [[3, "n2", 1, 4711, 99]]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.04, 59.0, 3600.0, 1e6, 1e9])
+def test_spans_are_short(seconds: float) -> None:
+    assert len(show.span(seconds)) < 10
+
+
+def test_etcd_versions_that_lose_data_are_warned_of() -> None:
+    levels = {version: _version(version).level for version in ("3.5.0", "3.5.2", "3.5.3", "3.6.0-rc.1", "3.3.1", "odd")}
+    assert [version for version, level in levels.items() if level == WARN] == ["3.5.0", "3.5.2", "3.3.1", "odd"]
+
+
+def test_a_clock_ahead_is_found_from_the_beats() -> None:
+    assert _clocks([Beat(node="n1", inc=1, seq=1, at=100.0)], 99.0).level == "ok"
+    assert "n2" in _clocks([Beat(node="n2", inc=1, seq=1, at=4000.0)], 99.0).text
