@@ -80,7 +80,7 @@ def _head(i: Incident) -> Iterator[tuple[str, object]]:
     yield "incident", f"{i.id}, class {i.klass}, {_state(i)}, confidence {i.confidence:.2f}"
     yield "opened", f"{show.clock_time(i.opened_at)} ({show.ago(i.opened_at)})"
     if i.run_uid:
-        yield "run", f"{i.run_id} ({i.run_uid}), round {i.round}"
+        yield "run", f"{i.run_uid}, round {i.round}" + (f", label {i.run_id}" if i.run_id else "")
     if i.culprits:
         yield "culprit", [who(member) for member in i.culprits]
     if i.nodes:
@@ -122,11 +122,13 @@ def _ranks(ranks: tuple[int, ...], at_most: int = 16) -> str:
 
 def next_step(i: Incident) -> str:
     """What a person should do now, in a sentence."""
-    if i.state == "closed":
+    if i.state == "closed" and (i.outcome != "run_ended" or i.action == "none"):
         return f"nothing: it is over ({i.outcome or 'closed'})"
-    if i.action in ("adopt", "restart"):
+    if i.state == "open" and i.action in ("adopt", "restart"):
         return "nothing yet: " + ("torchelastic restarts it by itself" if i.action == "adopt" else "the order is out")
     advice = ADVICE.get(i.klass, ADVICE["unknown"]).format(run_uid=i.run_uid, nodes=", ".join(i.nodes) or "its node")
+    if i.state == "closed":
+        return f"the run has ended; {advice}"
     if i.action == "observe":
         return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor restart it now; or {advice}"
     return advice

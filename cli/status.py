@@ -158,4 +158,4 @@ def _run(run: Mapping[str, Any]) -> tuple[object, ...]:
     spread = f" (spread {run['step_spread']})" if run["step_spread"] else ""
     step = "-" if run["step"] is None or run["step"] < 0 else f"{run['step']}{spread}"
     state = run["outcome"] + (f": {run['reason']}" if run["reason"] else "")
-    return run["run_uid"], run["run_id"], run["round"], ranks, step, ", ".join(run["phases"] or ()), state
+    return run["run_uid"], run["run_id"] or "-", run["round"], ranks, step, ", ".join(run["phases"] or ()), state

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from rankpulse.core.events import Action, Event, Garbled, LeftOffice, Seen, TookOffice
+from rankpulse.core.events import Action, Event, Garbled, LeftOffice, Seen, SightBack, TookOffice
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Incident
 from rankpulse.core.settings import Settings
@@ -64,6 +64,7 @@ class Loop:
         self._relisting = True  # no decision before a listing is folded
         self._held_since: float | None = None
         self._failures = 0
+        self._anew = False  # sight is back or office was taken: every deadline starts anew, from a fresh echo
         self.office = 0  # epoch that the engine was told, 0: none
 
     async def run(self) -> None:
@@ -91,6 +92,9 @@ class Loop:
         """Fold what came, then decide and act if we see clearly enough."""
         self._drain()
         self._office_news()
+        if self._anew:
+            self._anew = False
+            await self._wait_for_own_echo()
         now = self._clock.now()
         self.vitals.last_turn = now
         if not self._may_decide(now):
@@ -106,7 +110,7 @@ class Loop:
         if self._reader is not None:
             self._reader.cancel()
         self._queue = asyncio.Queue()
-        self._relisting, self._gate = True, 0
+        self._relisting, self._gate, self._held_since = True, 0, None
         delay = BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1] if self._failures else 0.0
         self._reader = asyncio.create_task(self._read(self._queue, delay), name="watch")
 
@@ -146,6 +150,7 @@ class Loop:
                     self.vitals.note_incident(event.record)
             elif isinstance(event, Garbled):
                 self.vitals.refused += 1
+            self._anew |= isinstance(event, SightBack)
             self.engine.step(event)
 
     def _office_news(self) -> None:
@@ -155,7 +160,7 @@ class Loop:
             self.office = 0
             self.engine.step(LeftOffice(self._election.reason, now))
         if term is not None and not self.office and not self._relisting and self._folded >= term.revision:
-            self.office = term.epoch
+            self.office, self._anew = term.epoch, True
             self.engine.step(TookOffice(term.epoch, now))
 
     def _may_decide(self, now: float) -> bool:
@@ -185,7 +190,11 @@ class Loop:
             self._office_news()
 
     async def _wait_for_own_echo(self) -> None:
-        """After a sleep the watch has a backlog of unknown length: decide nothing before a fresh write came through."""
+        """Decide nothing before a fresh write came through the watch.
+
+        After a sleep the watch has a backlog of unknown length; after a change of office or sight the engine waits for
+        its canary anyway and would call itself blind until the next one.
+        """
         try:
             async with asyncio.timeout(self._settings.detect.observer_gap_s):
                 self._gate = max(self._gate, await self._canary.sing())

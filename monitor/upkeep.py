@@ -9,7 +9,7 @@ from typing import Final
 
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.vitals import Vitals
-from rankpulse.store.api import Store, StoreError, StoreStatus
+from rankpulse.store.api import Store, StoreError, StoreStatus, Unreachable
 
 POLL_S: Final = 15.0
 KEEP_REVISIONS: Final = 1000
@@ -66,7 +66,7 @@ class Upkeep:
             self._heed(status)
             await self._compact(status)
         except StoreError as error:
-            if not self._vitals.store_error:
+            if not self._vitals.store_error and not isinstance(error, Unreachable):  # that is said as loss of sight
                 log.warning("the store's status is unknown: %s", error)
             self._vitals.store_error = str(error)
 

@@ -73,6 +73,11 @@ def test_what_is_over_needs_nothing() -> None:
     assert incidents.next_step(closed).startswith("nothing")
 
 
+def test_a_run_that_ended_with_its_incident_must_be_started_again() -> None:
+    ended = Incident(id="i", klass="worker_dead", state="closed", opened_at=0.0, outcome="run_ended", action="page")
+    assert "start the job again" in incidents.next_step(ended)
+
+
 def test_a_thousand_stalled_ranks_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:
     incident = Incident(id="i", klass="unknown", state="open", opened_at=0.0, cascade=tuple(range(1000)))
     assert "and 984 more" in page(capsys, incident)

@@ -75,8 +75,12 @@ class PuppetEngine:
     def snapshot(self, now: float) -> dict[str, Any]:
         return {"blind": ""}
 
+    def songs(self) -> int:
+        return sum(isinstance(event, events.CanarySeen) for event in self.events)
+
     def names(self) -> list[str]:
-        return [type(event).__name__ for event in self.events]
+        """What was folded, without the canary's songs."""
+        return [type(event).__name__ for event in self.events if not isinstance(event, events.CanarySeen)]
 
 
 class Bench:

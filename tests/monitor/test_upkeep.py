@@ -7,6 +7,7 @@ from monitor_bench import Time
 
 from rankpulse.monitor.upkeep import KEEP_REVISIONS, KEEP_S, History, Upkeep
 from rankpulse.monitor.vitals import Vitals
+from rankpulse.store.api import Denied, StoreStatus
 from rankpulse.store.memory import MemoryStore
 
 
@@ -64,12 +65,18 @@ async def test_an_alarm_is_said_once_with_the_remedy(caplog: pytest.LogCaptureFi
     assert "alarm disarm" in caplog.text
 
 
-async def test_an_unreachable_store_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    time = Time()
-    store = MemoryStore(time)
-    store.outage(True)
-    care = upkeep(store, time)
-    with caplog.at_level(logging.INFO, "rankpulse.monitor"):
-        await care.once()
-        await care.once()
-    assert len(caplog.records) == 1
+async def test_a_refused_status_is_said_once_and_an_outage_is_left_to_the_loss_of_sight(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Forbidden(MemoryStore):
+        async def status(self) -> StoreStatus:
+            raise Denied("no permission")
+
+    for store, lines in ((Forbidden(Time()), 1), (MemoryStore(Time()), 0)):
+        store.outage(True)
+        care = upkeep(store, Time())
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "rankpulse.monitor"):
+            await care.once()
+            await care.once()
+        assert len(caplog.records) == lines
