@@ -287,11 +287,8 @@ def show_config(
 def bench_pulse(as_json: Json = False) -> None:
     """What one pulse.step() costs the training loop, side by side with an empty call."""
     from rankpulse.bench.pulse import run
-    from rankpulse.cli import show
 
-    found = run(as_json)
-    if as_json:
-        show.as_json(found)
+    run(as_json)
 
 
 @app.command()
