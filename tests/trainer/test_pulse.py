@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rankpulse.core import slot
 from rankpulse.trainer import place
-from rankpulse.trainer.pulse import HANDOVER_STEPS, Pulse, plain_float, plain_int
+from rankpulse.trainer.plain import plain_float, plain_int
+from rankpulse.trainer.pulse import HANDOVER_STEPS, Pulse
 
 
 class Written:

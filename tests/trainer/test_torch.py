@@ -13,7 +13,8 @@ import pytest
 
 from rankpulse.core import slot
 from rankpulse.trainer import interfaces, place
-from rankpulse.trainer.pulse import Pulse, plain_float
+from rankpulse.trainer.plain import plain_float
+from rankpulse.trainer.pulse import Pulse
 
 torch = pytest.importorskip("torch")
 ATTACH = "import os, sys, torch\nfrom rankpulse.trainer import attach\npulse = attach()\n"
