@@ -90,6 +90,7 @@ class Arrivals:
                     pid=gone.dead.pid,
                     start=gone.dead.start,
                     launcher="",
+                    owner=gone.file.uid,
                 )
             except IdentityRefused as error:
                 path = f"{self.workers.run_dir}/{gone.file.directory}/{gone.file.name}"

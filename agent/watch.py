@@ -65,7 +65,9 @@ class Workers:
         launcher = (parent.pid, parent.start) if parent else (0, 0)
         named = f"{launcher[0]}.{launcher[1]}" if parent else ""
         try:
-            who = understand(identity, node=self.node, pid=process.pid, start=process.start, launcher=named)
+            who = understand(
+                identity, node=self.node, pid=process.pid, start=process.start, launcher=named, owner=found.file.uid
+            )
         except IdentityRefused as error:
             _close(found)
             return str(error)
@@ -173,9 +175,7 @@ def _close(found: slots.Adopted) -> None:
 
 def _concerns(order: Order, member: Member, worker: Worker) -> bool:
     """The process plays the part in the run that the order thinks it plays."""
-    run = worker.who.run
-    same_uid = not run.run_uid or run.run_uid == order.run_uid
-    return run.run_id == order.run_id and same_uid and worker.who.rank == member.rank
+    return worker.who.run.run_id == order.run_id and worker.who.rank == member.rank
 
 
 def _read(worker: Worker) -> slot.Slot | None:

@@ -177,14 +177,12 @@ def _others(round_: RoundView, culprits: tuple[Member, ...]) -> tuple[int, ...]:
 def hang(run: RunView, fresh: set[str], now: float) -> Diagnosis | None:
     """A round in which nothing moves although all of it is seen. `fresh`: nodes whose beats are on time."""
     round_ = run.current
+    if round_.exits or not round_.complete() or len(round_.progress) < round_.world_size:
+        return None
+    if any(p.resting() or p.stale_s() <= run.clocks.deadline_s(p.phase) for p in round_.progress.values()):
+        return None
     watched = [(round_.members[rank], progress) for rank, progress in round_.progress.items()]
-    if not watched or round_.exits or not round_.complete() or len(watched) < round_.world_size:
-        return None
     if any(member.node not in fresh for member, _ in watched):
-        return None
-    if any(progress.resting() for _, progress in watched):
-        return None
-    if any(progress.stale_s() <= run.clocks.deadline_s(progress.phase) for _, progress in watched):
         return None
     still = min(progress.stale_s() for _, progress in watched)
     stopped = tuple(member for member, progress in watched if progress.state == "T")

@@ -50,8 +50,14 @@ class Engine:
         }
 
     def step(self, event: ev.Event) -> None:
-        """Fold one event."""
-        self._handlers[type(event)](event)
+        """Fold one event. A record that cannot be folded is skipped and said: it must not stop every monitor."""
+        try:
+            self._handlers[type(event)](event)
+        except Exception as error:
+            if not isinstance(event, ev.Seen):
+                raise
+            self.folder.refused += 1
+            self._say("error", f"record at {event.key} could not be folded, it is skipped: {error!r:.200}")
 
     def tick(self, now: float, at: float) -> tuple[ev.Action, ...]:
         """Decide. Call it after the backlog has been folded. `now` monotonic seconds, `at` UTC seconds."""

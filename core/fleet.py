@@ -58,6 +58,7 @@ class RoundView:
     members: dict[int, Member] = field(default_factory=dict)
     progress: dict[int, RankProgress] = field(default_factory=dict)
     exits: dict[Process, Exit] = field(default_factory=dict)
+    accounted: bool = False  # its failure is part of the incident of an earlier round
 
     def complete(self) -> bool:
         return len(self.members) == self.world_size
@@ -147,8 +148,7 @@ class Fleet:
         return run, round_
 
     def _run(self, row: RunRow, launcher: Launcher) -> RunView | None:
-        if row.run_uid:
-            return self.runs.get(row.run_uid)
+        """The open run it belongs to. What a job says of its own run_uid is not believed: see `RunRow`."""
         run = self._by_launcher.get(launcher) if row.elastic else None
         return run or next((run for run in self.runs.values() if self._meets(run, row, launcher)), None)
 
@@ -164,15 +164,13 @@ class Fleet:
 
     def _new_run(self, row: RunRow, revision: int) -> RunView:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", row.run_id).strip("-")[:24] or "run"
-        uid = row.run_uid or f"{slug}-{revision:x}"
-        while uid in self.runs and not row.run_uid:
+        uid = f"{slug}-{revision:x}"
+        while uid in self.runs:
             uid += "x"
         run = self.runs[uid] = RunView(uid, row.run_id, row.elastic, PhaseClocks(self._settings))
         return run
 
     def _round(self, run: RunView, row: RunRow, member: Member, now: float) -> RoundView:
-        if row.round >= 0:
-            return self._round_numbered(run, row.round, row, now)
         if not run.rounds:
             return self._round_numbered(run, 1, row, now)
         for number in sorted(run.rounds, reverse=True):
@@ -196,6 +194,17 @@ class Fleet:
         round_.members[member.rank] = member
         self._by_process[process_of(member)] = (run, round_)
         self.changed_rosters.add((run.uid, round_.number))
+
+    def ended_beyond(self, kept: int) -> list[RunView]:
+        """Ended runs beyond the newest `kept`, the oldest first."""
+        ended = [run for run in self.runs.values() if not run.open()]
+        return sorted(ended, key=lambda run: run.ended_at or 0.0)[: max(len(ended) - kept, 0)]
+
+    def drop(self, run: RunView) -> None:
+        """Forget a run."""
+        self.runs.pop(run.uid, None)
+        self._by_launcher = {launcher: other for launcher, other in self._by_launcher.items() if other is not run}
+        self._by_process = {process: found for process, found in self._by_process.items() if found[0] is not run}
 
     def mark_all_rosters(self) -> None:
         """A new leader: rounds that formed while nobody led are written down now."""

@@ -161,14 +161,16 @@ class Folder:
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
 
     def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
-        others_silent = any(o.silent_since is not None for o in self.fleet.nodes.values() if o is not node)
-        if beat.inc != node.inc or (node.silent_since is not None and others_silent):
+        if beat.inc != node.inc or (node.silent_since is not None and self._others_silent(node)):
             node.arrival.forget_next()
         if beat.inc != node.inc:
             node.leaving = False
             self.fold(node.goodbye_key)
             node.goodbye_key = ""
         node.arrival.beat(now)
+
+    def _others_silent(self, node: NodeView) -> bool:
+        return any(other.silent_since is not None for other in self.fleet.nodes.values() if other is not node)
 
     def _returned(self, node: NodeView, beat: r.Beat, before: dict[Any, int], silence_s: float) -> None:
         moved = None
@@ -280,6 +282,7 @@ class Folder:
             self.fold(event.key)
             return
         round_.exits.setdefault(process_of(member), exit_of(event.key, obs, event.received_at, event.revision))
+        round_.accounted |= self.book.cites(event.key)
 
     def _launcher_exited(self, obs: r.Observation, event: ev.Seen) -> None:
         launcher = r.Launcher(obs.node, obs.run.launcher) if obs.run is not None else None

@@ -32,20 +32,22 @@ def text(value: object, limit: int = TEXT_MAX) -> str:
     return value[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
-def meeting(identity: Mapping[str, Any], node: str, pid: int, start: int) -> str:
+def meeting(identity: Mapping[str, Any], node: str, pid: int, start: int, owner: int) -> str:
     """Where the ranks of one round met, as 16 hex digits: the same on all nodes of a round.
+
+    The owner's uid, which the kernel told, is part of it: nobody joins another user's round by claiming its address.
 
     Known by the rendezvous address or the batch job; a process with neither meets only itself.
     """
     master, slurm = text(identity.get("master")), text(identity.get("slurm"))
     if master or slurm:
-        place: list[object] = [text(identity.get("run_id")), master, slurm, identity.get("world_size")]
+        place: list[object] = [text(identity.get("run_id")), master, slurm, identity.get("world_size"), owner]
     else:
         place = [node, pid, start]
     return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]
 
 
-def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, launcher: str) -> Identity:
+def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, launcher: str, owner: int) -> Identity:
     """The identity of process (`pid`, `start`) on `node`, checked. Raises `IdentityRefused`.
 
     Texts are cut to `TEXT_MAX` characters; numbers out of bounds are refused, never bent.
@@ -55,7 +57,7 @@ def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, 
     local_rank = _number(identity, "local_rank", -1, world - 1)  # -1: not every launcher tells
     run = RunRow(
         run_id=text(identity.get("run_id")),
-        meeting=meeting(identity, node, pid, start),
+        meeting=meeting(identity, node, pid, start, owner),
         launcher=launcher,
         world_size=world,
         elastic=identity.get("elastic") is True,

@@ -9,7 +9,7 @@ from rankpulse.core.policy import Choice
 from rankpulse.core.records import Incident, Trail
 
 OPEN, CLOSED = "open", "closed"
-RECOVERED, PASSED, RUN_ENDED, SUPERSEDED = "recovered", "passed", "run_ended", "superseded"
+RECOVERED, PASSED, RUN_ENDED = "recovered", "passed", "run_ended"
 TRAIL_MAX = 200
 _ROUND_CLASSES = ("worker_dead", "unknown", "node_dead", "collective_hang", "operator_restart")
 
@@ -108,6 +108,20 @@ class Book:
             (i for i in self._all.values() if (i.run_uid, i.round) == (run_uid, round_) and i.klass in _ROUND_CLASSES),
             None,
         )
+
+    def open_before(self, run_uid: str, round_: int) -> Incident | None:
+        """An incident of an earlier round that the run has not recovered from yet."""
+        found = (i for i in self.open() if i.run_uid == run_uid and i.round < round_ and i.klass in _ROUND_CLASSES)
+        return next(found, None)
+
+    def cites(self, key: str) -> bool:
+        """Whether some incident already rests on this observation."""
+        return any(key in incident.evidence for incident in self._all.values())
+
+    def closed_beyond(self, kept: int) -> list[str]:
+        """Ids of closed incidents beyond the newest `kept`, the oldest first."""
+        done = sorted((i for i in self._all.values() if i.state == CLOSED), key=lambda i: (i.opened_at, i.id))
+        return [incident.id for incident in done[: max(len(done) - kept, 0)]]
 
     def open_of_fleet(self, klass: str, nodes: tuple[str, ...] | None = None) -> Incident | None:
         """The open incident of this class that concerns no round (with the same nodes, if they are given)."""

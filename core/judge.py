@@ -17,6 +17,7 @@ from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
 
 ROSTER_SETTLE_S = 1.0  # a round that is still gathering is written once, not once per rank
+INCIDENTS_KEPT, RUNS_KEPT = 500, 200  # closed ones
 RESTATED = (d.WORKER_DEAD, d.UNKNOWN)  # classes whose culprits later exits may correct
 
 
@@ -62,6 +63,7 @@ class Judge:
             if before.get(incident.id) != incident:
                 self._want(self._keys.incident(incident.id), incident, incident.summary)
         self._orders()
+        self._forget()
         return self._wanted
 
     # --- nodes
@@ -178,7 +180,7 @@ class Judge:
     def _ending(self, run: RunView, round_: RoundView) -> Ending | None:
         """Weigh the exits of a round: a failure becomes its incident; an end of the whole run is returned."""
         ordered = (run.uid, round_.number) in self._folder.orders  # it was ended by us: that is judged already
-        found = None if ordered else d.exits(run, round_, self._now, self._settings.detect)
+        found = None if ordered or round_.accounted else d.exits(run, round_, self._now, self._settings.detect)
         if isinstance(found, Diagnosis):
             self._of_round(run, round_, found)
             found = None
@@ -202,8 +204,11 @@ class Judge:
     def _of_round(self, run: RunView, round_: RoundView, found: Diagnosis) -> None:
         """One incident per round: opened once, and corrected while it is open and only its exits are known."""
         incident = self._book.of_round(run.uid, round_.number)
+        unrecovered = self._book.open_before(run.uid, round_.number)
+        if incident is None and unrecovered is not None:
+            self._again(unrecovered, round_, found)
+            return
         if incident is None:
-            self._supersede(run, round_.number)
             incident = self._open(found, (run, round_))
         elif incident.state == book_of.OPEN and {incident.klass, found.klass} <= set(RESTATED):
             text = f"corrected: {found.summary}" if found.culprits != incident.culprits else ""
@@ -213,11 +218,15 @@ class Judge:
             incident = book_of.decided(incident, policy.choose(found, self._facts(run, round_)), self._at)
         self._book.put(incident, self._now)
 
-    def _supersede(self, run: RunView, round_: int) -> None:
-        for incident in self._book.open():
-            if incident.run_uid == run.uid and incident.round < round_:
-                text = f"round {round_} failed before every rank had made a step"
-                self._book.put(self._closed(incident, book_of.SUPERSEDED, text), self._now)
+    def _again(self, incident: r.Incident, round_: RoundView, found: Diagnosis) -> None:
+        """A round that fails before everybody made a step belongs to the incident that is still open."""
+        incident = book_of.noted(
+            incident, self._at, f"round {round_.number} failed before it recovered: {found.summary}"
+        )
+        evidence = tuple(dict.fromkeys((*incident.evidence, *found.evidence)))
+        self._book.put(msgspec.structs.replace(incident, evidence=evidence), self._now)
+        self._fold_exits(round_)
+        round_.accounted = True
 
     def _facts(self, run: RunView, round_: RoundView) -> policy.Facts:
         ordered = [n for uid, n in self._folder.orders if uid == run.uid]
@@ -253,7 +262,7 @@ class Judge:
         incident = self._book.of_round(run.uid, round_.number)
         last = max((exit_.received_at for exit_ in round_.exits.values()), default=self._now)
         past = round_ is not run.current and self._now - last > self._settings.detect.stop_settle_s
-        if incident is not None or past:
+        if incident is not None or past or round_.accounted:
             self._fold_exits(round_)
 
     def _fold_exits(self, round_: RoundView) -> None:
@@ -399,6 +408,19 @@ class Judge:
                 self._want(self._keys.roster(uid, number), fleet.roster(run, round_, self._at), f"round {number}")
                 if run.open() and round_ is run.current:
                     self._want_run_state(run)
+
+    def _forget(self) -> None:
+        """History is bounded: what is closed for long goes, from memory and from the store."""
+        for id_ in self._book.closed_beyond(INCIDENTS_KEPT):
+            self._book.drop(id_)
+            self._folder.fold(self._keys.incident(id_))
+        for run in self._folder.fleet.ended_beyond(RUNS_KEPT):
+            self._folder.fleet.drop(run)
+            self._folder.fold(self._keys.run_state(run.uid))
+            for number in run.rounds:
+                self._folder.fold(self._keys.roster(run.uid, number))
+            for uid, number in [where for where in self._folder.orders if where[0] == run.uid]:
+                self._folder.fold(self._keys.order(uid, number, "restart"))
 
     def _want(self, key: str, record: r.Record, reason: str, *, once: bool = False) -> None:
         self._wanted.append(Wanted(key, record, reason, once))

@@ -26,8 +26,8 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True):
     launcher: str  # "pid.start" of the parent of the workers on this node
     world_size: int
     elastic: bool = False  # started by torchelastic, which restarts by itself
-    run_uid: str = ""  # given by the rendezvous plug-in, else ""
-    round: int = -1  # likewise, else -1
+    run_uid: str = ""  # reserved for a rendezvous that hands it out; a job's own word for it is not believed
+    round: int = -1  # likewise
 
 
 class RankRow(msgspec.Struct, frozen=True, array_like=True):
@@ -211,7 +211,7 @@ class Incident(Record, frozen=True, kw_only=True):
     action: str = "none"
     action_reason: str = ""
     order_id: str = ""
-    outcome: str = ""  # recovered | passed | run_ended | superseded
+    outcome: str = ""  # recovered | passed | run_ended
     fault_at: float | None = None  # the observer's UTC of the first evidence
     closed_at: float | None = None
     time_to_detect_s: float | None = None

@@ -43,7 +43,7 @@ class Proxy:
 class Stage:
     """`async with Stage(directory) as stage`: everything is up, and all of it is gone afterwards."""
 
-    def __init__(self, directory: Path, *, armed: bool = False) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.settings = preset("drill")
         self.keys = Keys(CLUSTER)
@@ -63,9 +63,9 @@ class Stage:
         self.proxy = Proxy(self.etcd.port)
         self.store = await open_store(StoreSettings(endpoints=(self.etcd.endpoint,)))
         self.witness = await Witness(self.store, self.keys).__aenter__()
-        self.monitor = self._monitor().start()
+        self.monitor = self.new_monitor().start()
         for node in NODES:
-            self.agents[node] = self.agent(node).start()
+            self.agents[node] = self.new_agent(node).start()
         await self._ready()
 
     def _start_etcd(self) -> EmbeddedEtcd:
@@ -73,15 +73,18 @@ class Stage:
         etcd.start()
         return etcd
 
-    def _monitor(self) -> Child:
+    def new_monitor(self, env: dict[str, str] | None = None) -> Child:
+        """A monitor that is not started yet; it speaks to etcd directly."""
         config = self._config("monitor", self.etcd.endpoint, '[monitor]\nlisten = "127.0.0.1:0"\n')
-        return Child("monitor", rankpulse("monitor", "--config", str(config)), log=self.directory / "monitor.log")
+        argv = rankpulse("monitor", "--config", str(config))
+        return Child("monitor", argv, log=self.directory / "monitor.log", env=env)
 
-    def agent(self, node: str) -> Child:
+    def new_agent(self, node: str, env: dict[str, str] | None = None) -> Child:
+        """The agent of `node`, not started yet; it speaks to etcd through the proxy."""
         self.run_dirs[node].mkdir(parents=True, exist_ok=True)
         text = f'[agent]\nnode = "{node}"\nrun_dir = "{self.run_dirs[node]}"\nlisten = ""\n'
         config = self._config(node, self.proxy.endpoint, text)
-        return Child(node, rankpulse("agent", "--config", str(config)), log=self.directory / f"{node}.log")
+        return Child(node, rankpulse("agent", "--config", str(config)), log=self.directory / f"{node}.log", env=env)
 
     def _config(self, name: str, endpoint: str, rest: str) -> Path:
         path = self.directory / f"{name}.toml"

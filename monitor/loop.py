@@ -99,11 +99,23 @@ class Loop:
         self.vitals.last_turn = now
         if not self._may_decide(now):
             return
-        actions = self.engine.tick(now, self._clock.utc())
+        actions = self._decide(now)
         if self.office and not self._translator.lost:
             self._digest(await self._executor.run(actions))
         else:
             say(actions)
+
+    def _decide(self, now: float) -> tuple[Action, ...]:
+        """The engine's decisions. One that cannot be taken is none: fail safe, say it loudly, and stay up to say it."""
+        try:
+            actions = self.engine.tick(now, self._clock.utc())
+        except Exception as error:
+            if self.vitals.engine_failure != repr(error):
+                self.vitals.engine_failure = repr(error)
+                log.exception("this monitor cannot decide and does not act: a bug in rankpulse, please report it")
+            return ()
+        self.vitals.engine_failure = ""
+        return actions
 
     def follow_anew(self) -> None:
         """Begin with a listing: what was known of the store's content is replaced, and nothing decided before."""

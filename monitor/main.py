@@ -92,7 +92,8 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """The engine's snapshot with what the shell knows about itself."""
-        shown, why = self.engine.snapshot(self.clock.now()), self.not_ready()
+        shown = self.engine.snapshot(self.clock.now())
+        why = self._trouble(shown)
         status = self.vitals.store
         return {
             **shown,
@@ -112,9 +113,14 @@ class Monitor:
 
     def not_ready(self) -> str:
         """Why nothing may be concluded from what this monitor sees, or ""."""
+        return self._trouble(self.engine.snapshot(self.clock.now()))
+
+    def _trouble(self, shown: dict[str, Any]) -> str:
+        if self.vitals.engine_failure:
+            return f"decisions cannot be taken: {self.vitals.engine_failure}"
         if self.vitals.sight_lost or not self.vitals.listed:
             return self.vitals.sight_lost or "the store has not been listed yet"
-        return str(self.engine.snapshot(self.clock.now())["blind_reason"])
+        return str(shown["blind_reason"])
 
     def alive(self) -> str:
         last = self.vitals.last_turn

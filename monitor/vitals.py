@@ -18,6 +18,7 @@ class Vitals:
     last_turn: float | None = None  # monotonic
     listed: bool = False  # the store's content was seen at least once
     sight_lost: str = ""  # why the store cannot be seen; "" while it can
+    engine_failure: str = ""  # why decisions cannot be taken at all; "" while they can
     store: StoreStatus | None = None
     store_error: str = ""
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing

@@ -367,6 +367,67 @@ def test_restart_budget_without_progress_ends_in_a_page() -> None:
     assert len(world.orders()) <= 3
 
 
+def test_a_round_that_fails_before_it_recovered_is_the_same_incident() -> None:
+    world, procs = trained()
+    world.ends(procs[3], signal=9)
+    for proc in procs[:3]:
+        world.ends(proc, signal=15)
+    world.run(2)
+    for round_ in (2, 3):
+        procs = world.launch(NODES, meeting=f"m{round_}", first_step=0)
+        world.training = False
+        world.run(1)
+        world.ends(procs[0], code=1, error="RuntimeError", message="connectFullMesh failed")
+        world.ends(procs[1], signal=9)
+        for proc in procs[2:]:
+            world.ends(proc, signal=15)
+        world.run(2)
+    world.successor(2)
+    world.training = True
+    world.launch(NODES, meeting="m4", first_step=50)
+    world.run(4)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [3]
+    assert (incident.restarts, incident.outcome, incident.resumed_from_step) == (3, "recovered", 49)
+    assert any("round 3 failed before it recovered" in line.text for line in incident.trail)
+    assert not [key for key in world.store if "/obs/" in key]
+
+
+def test_a_job_cannot_claim_another_runs_identity() -> None:
+    world, _ = trained()
+    [state] = world.run_states()
+    [forger] = world.launch({"node-c": 1}, meeting="f1", launchers={"node-c": "f"})
+    forger.row = r.RunRow("none", "f1", "f", 1, True, state.run_uid, 1)
+    world.run(5)
+    mine = world.engine.snapshot(world.now)["runs"][state.run_uid]
+    assert {rank["node"] for rank in mine["ranks"]} == {"node-a", "node-b"}
+    assert len(world.run_states()) == 2
+
+
+def test_a_record_that_breaks_the_fold_is_skipped_and_said() -> None:
+    world, procs = trained()
+    world.engine.folder._by_record[r.Arm] = lambda *_: 1 / 0
+    world.put(world.keys.arm(), r.Arm(armed=True, author="a", reason="b", at=0.0))
+    world.run(1)
+    assert any("could not be folded" in line for line in world.said)
+    world.ends(procs[3], signal=9)
+    world.tick()
+    assert len(world.incidents()) == 1
+
+
+def test_history_is_bounded() -> None:
+    world = World()
+    for n in range(260):
+        procs = world.launch({"node-a": 1}, meeting=f"h{n}", launchers={"node-a": f"l{n}"})
+        world.run(1.2)
+        world.ends(procs[0], code=0, closed=True)
+        world.run(0.2)
+    world.run(5)
+    assert len(world.run_states()) <= 201
+    assert len([key for key in world.store if "/roster/" in key]) <= 201
+    assert len(world.engine.folder.fleet.runs) <= 201
+
+
 def test_max_restarts_used_up_ends_the_run_as_failed() -> None:
     world, procs = trained()
     world.ends(procs[3], signal=9)

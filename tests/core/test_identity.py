@@ -14,7 +14,7 @@ GOOD: dict[str, Any] = {"run_id": "r", "rank": 1, "local_rank": 0, "world_size":
 
 
 def known(**changes: Any) -> Identity:
-    return understand({**GOOD, **changes}, node="n", pid=7, start=9, launcher="1.2")
+    return understand({**GOOD, **changes}, node="n", pid=7, start=9, launcher="1.2", owner=1000)
 
 
 def test_a_good_identity() -> None:
@@ -55,16 +55,17 @@ def test_refused_with_the_name_of_the_field(changes: dict[str, Any]) -> None:
 
 
 def test_a_meeting_is_the_same_on_all_nodes_and_another_in_another_place() -> None:
-    here = meeting(GOOD, "n1", 1, 1)
-    assert here == meeting({**GOOD, "rank": 0}, "n2", 5, 5)
+    here = meeting(GOOD, "n1", 1, 1, 1000)
+    assert here == meeting({**GOOD, "rank": 0}, "n2", 5, 5, 1000)
+    assert here != meeting(GOOD, "n1", 1, 1, 1001), "another user cannot join by claiming the same address"
     assert len(here) == 16
     others = [{"master": "a:2"}, {"run_id": "q"}, {"world_size": 3}, {"slurm": "7.0.0"}]
-    assert len({here, *(meeting({**GOOD, **other}, "n1", 1, 1) for other in others)}) == 5
+    assert len({here, *(meeting({**GOOD, **other}, "n1", 1, 1, 1000) for other in others)}) == 5
 
 
 def test_without_a_place_a_process_meets_only_itself() -> None:
     alone = {**GOOD, "master": ""}
-    assert meeting(alone, "n1", 1, 1) != meeting(alone, "n1", 2, 1)
+    assert meeting(alone, "n1", 1, 1, 1000) != meeting(alone, "n1", 2, 1, 1000)
 
 
 def test_text_can_always_be_written() -> None:

@@ -234,3 +234,17 @@ async def test_incidents_and_restarts_are_counted_once_and_the_past_is_not(store
     assert bench.vitals.incidents == {"worker_dead": 2}
     assert bench.vitals.restarts == {"torchelastic": 1, "order": 1}
     await bench.loop.close()
+
+
+async def test_an_engine_that_breaks_does_not_act_and_says_so(bench: Bench) -> None:
+    await turn(bench, 3)
+
+    def broken(now: float, at: float) -> tuple[events.Action, ...]:
+        raise ZeroDivisionError("a bug")
+
+    healthy, bench.engine.tick = bench.engine.tick, broken  # type: ignore[method-assign]
+    await turn(bench)
+    assert "a bug" in bench.vitals.engine_failure
+    bench.engine.tick = healthy  # type: ignore[method-assign]
+    await turn(bench)
+    assert bench.vitals.engine_failure == ""
