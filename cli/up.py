@@ -1,8 +1,6 @@
 """`rankpulse up`: etcd, monitor and agent on one machine, for trying out. Ctrl-C ends all of them."""
 
 import asyncio
-import ctypes
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,10 +11,9 @@ import typer
 
 from rankpulse.cli.failing import Failed
 from rankpulse.core.settings import Settings
+from rankpulse.drills.children import die_with_parent
 
 GRACE_S: Final = 8.0
-_PR_SET_PDEATHSIG: Final = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 HINT: Final = """\
 etcd, a monitor and an agent are up; state and metrics: {url}/state {url}/metrics
@@ -80,15 +77,8 @@ def arguments(part: str, settings: Settings, config: str | None, endpoint: str) 
 
 async def _start(part: str, settings: Settings, config: str | None, endpoint: str) -> asyncio.subprocess.Process:
     argv = [sys.executable, "-m", "rankpulse.cli.main", *arguments(part, settings, config, endpoint)]
-    parent = os.getpid()
-
-    def die_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
     # a session of its own: Ctrl-C reaches us alone, and we end the parts in order
-    return await asyncio.create_subprocess_exec(*argv, preexec_fn=die_with_parent, start_new_session=True)
+    return await asyncio.create_subprocess_exec(*die_with_parent(argv), start_new_session=True)
 
 
 async def _end(parts: Sequence[asyncio.subprocess.Process]) -> None:

@@ -1,6 +1,5 @@
 """Processes of a drill: each with its own log, none outliving the drill."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +8,20 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+# Runs in the child, between fork and the program. Not a preexec_fn: that would run Python in a fork of a process whose
+# other threads (grpc's) may hold any lock, and now and then hang there for ever.
+_DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def die_with_parent(argv: Sequence[str]) -> list[str]:
+    """`argv`, wrapped so that the kernel kills it when this process ends, however it ends."""
+    return [sys.executable, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid()), *argv]
 
 
 class Child:
@@ -22,24 +34,15 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> "Child":
-        libc = ctypes.CDLL(None, use_errno=True)
-        parent = os.getpid()
-
-        def die_with_parent() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
-
         with open(self.log, "ab") as log:
             self.started_at = time.time()
             self._process = subprocess.Popen(
-                self.argv,
+                die_with_parent(self.argv),
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
             )
         return self
 

@@ -1,0 +1,67 @@
+"""The demo, as a newcomer runs it: every fault named correctly, and the report in the promised shape."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+FIELDS = {
+    "name", "diagnosis", "culprits", "cascade", "action", "restarts", "incidents", "resumed_from_step",
+    "time_to_detect_s", "time_to_recover_s", "correct",
+}  # fmt: skip
+CLI = (sys.executable, "-m", "rankpulse.cli.main")
+
+
+def demo(*args: str) -> tuple[int, dict, str]:
+    done = subprocess.run([*CLI, "demo", "--json", *args], capture_output=True, text=True, timeout=400, check=False)
+    assert done.stdout.strip(), done.stderr[-3000:]
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.live
+@pytest.mark.timeout(420)
+def test_the_whole_demo_is_right() -> None:
+    code, report, told = demo()
+    assert (code, report["ok"]) == (0, True), (report, told[-3000:])
+    assert report["reference_start_s"] > 0
+    faults = {fault["name"]: fault for fault in report["faults"]}
+    assert list(faults) == ["jitter", "crash", "stop", "finish"]
+    assert all(fault.keys() >= FIELDS for fault in faults.values())
+    jitter, crash = faults["jitter"], faults["crash"]
+    assert (jitter["diagnosis"], jitter["restarts"], jitter["incidents"]) == ("control_plane_delay", 0, 1)
+    assert (crash["diagnosis"], crash["restarts"], crash["incidents"], crash["action"]) == (
+        "worker_dead",
+        1,
+        1,
+        "adopt",
+    )
+    assert sorted([*crash["culprits"], *crash["cascade"]]) == [0, 1, 2, 3]
+    assert len(crash["culprits"]) == 1
+    assert crash["resumed_from_step"] > 0
+    assert crash["time_to_detect_s"] < 1.0, "named within a second of the kill"
+    assert [faults[name]["diagnosis"] for name in ("stop", "finish")] == ["stopped_by_user", "finished"]
+    assert [faults[name]["incidents"] for name in ("stop", "finish")] == [0, 0]
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("round_", range(5))
+def test_crash_of_a_worker_drawn_by_lot(round_: int) -> None:
+    code, report, told = demo("crash")
+    assert (code, report["ok"]) == (0, True), (report, told[-3000:])
+    assert report["faults"][0]["time_to_detect_s"] < 1.0
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("round_", range(3))
+def test_jitter_again(round_: int) -> None:
+    code, report, told = demo("jitter")
+    assert (code, report["ok"]) == (0, True), (report, told[-3000:])
+
+
+def test_unknown_fault_names_the_known_ones() -> None:
+    done = subprocess.run([*CLI, "demo", "flood"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "jitter, crash, stop" in done.stderr
