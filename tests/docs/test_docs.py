@@ -1,0 +1,168 @@
+"""The documentation against the code: nothing that exists is left out, nothing points nowhere."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rankpulse.core import catalogue, diagnosis, policy, records, settings
+
+REPO = Path(__file__).resolve().parents[2]
+ROOMS = ("agent", "bench", "cli", "core", "drills", "monitor", "store", "trainer")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def pages() -> list[Path]:
+    """Every page of ours; nothing that was installed or built here."""
+    return sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md"), *(REPO / "deploy").rglob("*.md")])
+
+
+@cache
+def text(name: str) -> str:
+    return (REPO / name).read_text(encoding="utf-8")
+
+
+def prose(page: Path) -> str:
+    """The page without its code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the usual renderers make them."""
+    heads = re.findall(r"^#+ +(.+?) *$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def section(name: str, heading: str) -> str:
+    """What stands below `## heading`, up to the next heading of the same level."""
+    return re.split(r"^## ", text(name).partition(f"\n## {heading}\n")[2], flags=re.MULTILINE)[0]
+
+
+def as_written(default: object) -> str:
+    """A default as the tables show it: texts bare, but the empty one with its quotes."""
+    if default == "" or isinstance(default, tuple):
+        return json.dumps(default)
+    return str(default)
+
+
+def broken(page: Path) -> Iterator[str]:
+    for target in LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        goal = (page.parent / path).resolve() if path else page
+        if not goal.exists():
+            yield f"{target}: no such file"
+        elif anchor and anchor not in anchors(goal):
+            yield f"{target}: no such heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPO)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(broken(page)) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPO)))
+def test_pages_name_no_path_of_the_machine_they_were_written_on(page: Path) -> None:
+    assert re.findall(r"(?<![\w.-])/(?:work|home|root|Users)/\S*", page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", [*settings._SECTIONS, "cluster", "preset"])
+def test_every_setting_is_documented_with_its_default(name: str) -> None:
+    page = text("docs/configuration.md")
+    if name in ("cluster", "preset"):
+        assert f"| `{name}` | `{getattr(settings.Settings(), name)}` |" in page
+        return
+    rows = section("docs/configuration.md", f"`[{name}]`")
+    for field in msgspec.structs.fields(settings._SECTIONS[name]):
+        wanted = f"| `{field.name}` | `{as_written(field.default)}` |"
+        assert wanted in rows, wanted
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    for name, kind in settings._SECTIONS.items():
+        known = {field.name for field in msgspec.structs.fields(kind)}
+        told = set(re.findall(r"^\| `(\w+)` \|", section("docs/configuration.md", f"`[{name}]`"), flags=re.MULTILINE))
+        assert told == known
+
+
+def test_the_table_of_presets_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `(\w+)\.(\w+)` \|(.+)\|$", section("docs/configuration.md", "Presets"), flags=re.MULTILINE)
+    told = {
+        (column, section_, name): float(value)
+        for section_, name, cells in rows
+        for column, value in zip(("default", "lan", "wan", "drill"), map(str.strip, cells.split("|")), strict=True)
+        if value and column != "default"
+    }
+    known = {
+        (preset, section_, name): float(value)
+        for preset, sections in settings.PRESETS.items()
+        for section_, values in sections.items()
+        for name, value in values.items()
+    }
+    assert told == known
+
+
+def test_the_example_configuration_is_good() -> None:
+    (example,) = re.findall(r"^```toml\n(.*?)^```", text("docs/configuration.md"), flags=re.MULTILINE | re.DOTALL)
+    assert settings.parse(tomllib.loads(example)).cluster == "prod"
+
+
+@pytest.mark.parametrize("kind", records.Record.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_every_record_and_each_of_its_fields_is_documented(kind: type[records.Record]) -> None:
+    page = text("docs/formats.md")
+    told = re.split(r"^##+ ", page.partition(f"\n### {kind.__name__}\n")[2], flags=re.MULTILINE)[0]
+    assert told, f"no section ### {kind.__name__}"
+    missing = [name for name in kind.__struct_fields__ if name != "v" and f"`{name}`" not in told]
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", [records.RunRow, records.RankRow, records.Member, records.Launcher, records.Trail])
+def test_the_small_parts_of_records_are_documented(kind: type[msgspec.Struct]) -> None:
+    told = section("docs/formats.md", "Records")
+    assert f"`{kind.__name__}`" in told
+    assert [name for name in kind.__struct_fields__ if f"`{name}`" not in told] == []
+
+
+def test_every_kind_of_observation_is_documented() -> None:
+    kinds = {value for name, value in vars(records).items() if name.isupper() and isinstance(value, str)}
+    told = set(re.findall(r"^\| `(\w+)` \|", section("docs/formats.md", "Records"), flags=re.MULTILINE))
+    assert kinds <= told
+
+
+@pytest.mark.parametrize("metric", [*catalogue.AGENT, *catalogue.MONITOR], ids=lambda metric: metric.name)
+def test_every_metric_is_documented(metric: catalogue.Metric) -> None:
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+    assert f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |" in text("docs/formats.md")
+
+
+def test_every_class_and_action_has_its_advice() -> None:
+    told = section("docs/operations.md", "Incident classes")
+    outcomes = (diagnosis.STOPPED_BY_USER, diagnosis.FINISHED)
+    classes = {value for name, value in vars(diagnosis).items() if name.isupper() and isinstance(value, str)}
+    assert [name for name in classes - set(outcomes) if f"| `{name}` |" not in told] == []
+    actions = (policy.NONE, policy.ADOPT, policy.RESTART, policy.OBSERVE, policy.PAGE)
+    assert [name for name in actions if f"`{name}`" not in told] == []
+    assert [name for name in outcomes if f"| `{name}` |" not in text("docs/operations.md")] == []
+
+
+def test_every_module_stands_in_the_table_and_every_row_is_a_module() -> None:
+    modules = {f"{room}/{file.name}" for room in ROOMS for file in (REPO / room).glob("*.py")}
+    told = re.findall(r"^\| `([a-z]+/\w+\.py)` \|", text("docs/architecture.md"), flags=re.MULTILINE)
+    assert len(told) == len(set(told))
+    assert set(told) == {module for module in modules if not module.endswith("/__init__.py")}
+
+
+def test_every_command_of_make_and_rankpulse_in_the_readme_exists() -> None:
+    from rankpulse.cli.main import app
+
+    blocks = "\n".join(re.findall(r"^```bash\n(.*?)^```", text("README.md"), flags=re.MULTILINE | re.DOTALL))
+    commands = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    assert set(re.findall(r"^rankpulse ([a-z]+)", blocks, flags=re.MULTILINE)) <= commands
+    targets = set(re.findall(r"^([a-z]+)[a-z ]*:", text("Makefile"), flags=re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z]+)", blocks, flags=re.MULTILINE)) <= targets
