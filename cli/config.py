@@ -70,11 +70,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """What the environment says; an empty variable says nothing, as if it were not set."""
     endpoints = [part.strip() for part in environ.get("RANKPULSE_STORE", "").split(",") if part.strip()]
     return {
-        "cluster": environ.get("RANKPULSE_CLUSTER"),
+        "cluster": environ.get("RANKPULSE_CLUSTER") or None,
         "store": {"endpoints": endpoints or None},
-        "agent": {"node": environ.get("RANKPULSE_NODE"), "run_dir": environ.get("RANKPULSE_DIR")},
+        "agent": {"node": environ.get("RANKPULSE_NODE") or None, "run_dir": environ.get("RANKPULSE_DIR") or None},
     }
 
 

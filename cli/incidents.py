@@ -18,6 +18,7 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "let torchelastic start the next: rankpulse restart {run_uid} --reason '…'",
     "sidecar_dead": "start the agent again on {nodes} (`systemctl status rankpulse-agent`); the job itself goes on",
     "control_plane_delay": "nothing to do for the job. If it stays, look at the network to etcd and at etcd's disk",
+    "operator_restart": "read the logs of torchrun: the order was carried out, and no next round made a step",
     "unknown": "compare the logs of all ranks at the time of the fault; the evidence below is all that was seen",
 }
 

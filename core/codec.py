@@ -6,7 +6,7 @@ import msgspec
 
 from rankpulse.core import keys, records
 
-MAX_BYTES: Final = 512 * 1024
+MAX_BYTES: Final = 1536 * 1024  # what etcd takes by default, too
 T = TypeVar("T", bound=records.Record)
 
 _encoder = msgspec.json.Encoder()

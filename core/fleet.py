@@ -16,7 +16,7 @@ from rankpulse.core.records import Beat, Launcher, Member, NodeState, Roster, Ru
 from rankpulse.core.settings import DetectSettings
 
 ROUNDS_KEPT = 4
-RUNNING, FINISHED, STOPPED, FAILED, LOST = "running", "finished", "stopped_by_user", "failed", "lost"
+RUNNING, FAILED = "running", "failed"
 
 
 class Process(NamedTuple):

@@ -162,7 +162,7 @@ class RunState(Record, frozen=True, kw_only=True):
     run_uid: str
     run_id: str
     round: int
-    outcome: str  # running | finished | stopped_by_user | failed | lost
+    outcome: str  # running | finished | stopped_by_user | failed
     reason: str
     at: float
     ended_at: float | None = None

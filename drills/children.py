@@ -29,7 +29,9 @@ class Child:
 
     def __init__(self, name: str, argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
         self.name, self.argv, self.log = name, list(argv), log
-        self.env = {**os.environ, **(env or {})}
+        # what the caller exported for a cluster of theirs must not reach a drill
+        own = {name: value for name, value in os.environ.items() if not name.startswith("RANKPULSE_")}
+        self.env = {**own, **(env or {})}
         self.started_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
 

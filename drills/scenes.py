@@ -55,13 +55,13 @@ class Show:
             self.tell("starting a real DDP job: 2 torchruns x 2 workers")
             self.job = Job(self.directory / "job", self.stage.run_dirs, name="demo-job").start()
         job, witness = self.job, self.stage.witness
-        state = await self.until(job, lambda: witness.run(job.name), 90.0, "the job in the store")
+        state = await self.until(job, lambda: witness.run(job.name), 150.0, "the job in the store")
 
         def trained() -> bool:
             steps = witness.steps(job.name)
             return len(steps) == job.world_size and min(steps.values()) >= TRAINED_STEPS
 
-        await self.until(job, trained, 90.0, f"{TRAINED_STEPS} steps of training")
+        await self.until(job, trained, 150.0, f"{TRAINED_STEPS} steps of training")
         return job, state
 
     async def until(self, job: Job, found: Callable[[], Any], timeout_s: float, what: str) -> Any:
@@ -211,7 +211,7 @@ async def finish(show: Show) -> Result:
     job = Job(show.directory / "second", show.stage.run_dirs, name="second-job", train_args=args).start()
     try:
         since = job.started_at
-        await show.until(job, lambda: show.stage.witness.run(job.name), 90.0, "the second run in the store")
+        await show.until(job, lambda: show.stage.witness.run(job.name), 150.0, "the second run in the store")
         await show.until(job, lambda: len(job.events("finished")) == job.world_size, 90.0, "its end")
         since = max(entry["at"] for entry in job.events("finished"))
         result = await _ending(show, job, "finish", "a run of 20 steps ended by itself", "finished", since, 1)

@@ -15,6 +15,7 @@ from rankpulse.store.errors import RPC_ERRORS, auth_is_off
 RENEW_S: Final = 120.0  # etcd's tokens live 300 s by default; JWTs are not prolonged by use
 _MAX_PASSWORD: Final = 4096
 _log = logging.getLogger(__name__)
+_warned: set[str] = set()  # said once, not at every renewal of the token
 
 
 def read_password(path: str) -> str:
@@ -27,7 +28,8 @@ def read_password(path: str) -> str:
             data = file.read(_MAX_PASSWORD + 1)
     except OSError as error:
         raise StoreError(f"cannot read store.password_file {path}: {error.strerror}") from error
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
+    if mode & (stat.S_IROTH | stat.S_IWOTH) and path not in _warned:
+        _warned.add(path)
         _log.warning("%s can be read or written by everybody: chmod 600 it", path)
     return _first_line(data, path)
 
