@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # tests are no package; this is what makes `from support import ...` work from every folder
 sys.path.insert(0, str(Path(__file__).parent))
+
+# a shared machine is slow at times; that says nothing about the code
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session")
