@@ -181,6 +181,8 @@ def _concerns(order: Order, member: Member, worker: Worker) -> bool:
 def _read(worker: Worker) -> slot.Slot | None:
     try:
         content = slot.read(worker.file.read)
+    except slot.SlotTorn:
+        return None  # its writer never rests; what it said last still stands
     except slot.SlotRefused as error:
         worker.unreadable = str(error)
         return None

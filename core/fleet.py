@@ -150,6 +150,8 @@ class Fleet:
     def _run(self, row: RunRow, launcher: Launcher) -> RunView | None:
         """The open run it belongs to. What a job says of its own run_uid is not believed: see `RunRow`."""
         run = self._by_launcher.get(launcher) if row.elastic else None
+        if run is not None and not run.open() and all(row.meeting != old.meeting for old in run.rounds.values()):
+            run = None  # it was taken for ended, and its torchrun went on to another meeting after all
         return run or next((run for run in self.runs.values() if self._meets(run, row, launcher)), None)
 
     def _meets(self, run: RunView, row: RunRow, launcher: Launcher) -> bool:

@@ -105,6 +105,24 @@ def test_ctrl_c_is_no_incident() -> None:
     assert not [key for key in world.store if "/obs/" in key]
 
 
+def test_a_torchrun_that_outlives_its_run_is_watched_again_when_it_meets_anew() -> None:
+    world, procs = trained()
+    for proc in procs[:2]:
+        world.ends(proc, code=1, error="KeyboardInterrupt")
+    world.launcher_ends(procs[0])
+    for proc in procs[2:]:
+        world.ends(proc, code=1, error="RuntimeError", message=GLOO)
+    world.run(50)
+    assert [state.outcome for state in world.run_states()] == ["stopped_by_user"]
+    again = world.launch(NODES, meeting="m2", launchers={"node-a": "another"})
+    world.run(30)
+    assert sorted(state.outcome for state in world.run_states()) == ["running", "stopped_by_user"]
+    world.ends(again[2], signal=9)
+    world.run(1)
+    [incident] = world.incidents()
+    assert incident.culprits[0].pid == again[2].pid
+
+
 def test_sigkill_after_the_grace_of_a_stop_is_no_crash() -> None:
     world, procs = trained()
     world.ends(procs[0], signal=15)
