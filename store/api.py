@@ -25,6 +25,10 @@ class NoSpace(StoreError):
     """The store refuses writes: quota exhausted (NOSPACE alarm)."""
 
 
+class TooLarge(StoreError):
+    """The request is larger than the store takes (1.5 MiB in etcd by default). Nothing was done; write less at once."""
+
+
 class LeaseLost(StoreError):
     """The lease is gone: whatever stood under it may be another's by now."""
 

@@ -6,13 +6,14 @@ import grpc
 import grpc.aio
 from etcd3aio import EtcdError
 
-from rankpulse.store.api import Denied, LeaseLost, NoSpace, StoreError, Uncertain, Unreachable
+from rankpulse.store.api import Denied, LeaseLost, NoSpace, StoreError, TooLarge, Uncertain, Unreachable
 
 RPC_ERRORS: Final = (EtcdError, grpc.aio.AioRpcError, TimeoutError)
 _CODE: Final = grpc.StatusCode
 
 # the token is unknown, expired, or from before a change of users: authenticate again. Nothing was done.
 _STALE_TOKEN: Final = ("invalid auth token", "revision of auth store is old")
+_TOO_LARGE: Final = ("request is too large", "larger than max")  # etcd's words, and those of gRPC on either side
 # refused before anything was proposed
 _NOT_DONE: Final = ("etcdserver: no leader", "failed to connect to all addresses", "too many requests", "not capable")
 
@@ -79,6 +80,8 @@ def _known(code: Any, details: str, where: str, user: str) -> StoreError | None:
         return Denied(f"{where} does not accept our token ({details}): check store.user and store.password_file")
     if "database space exceeded" in details:
         return NoSpace(f"{where} refuses writes (database space exceeded): compact, defragment and disarm the alarm")
+    if any(text in details for text in _TOO_LARGE):
+        return TooLarge(f"{where} does not take so much at once ({details}): write less, or raise --max-request-bytes")
     if "requested lease not found" in details:
         return LeaseLost("the lease has ended")
     if code is _CODE.UNIMPLEMENTED:

@@ -26,12 +26,14 @@ from rankpulse.store.api import (
     Sight,
     StoreError,
     StoreStatus,
+    TooLarge,
     Uncertain,
     Unreachable,
     Write,
 )
 
 MAX_TXN_OPS = 128  # etcd's default: a simulation must not pass with what etcd refuses
+MAX_REQUEST_BYTES = 1536 * 1024  # likewise
 
 
 class MemoryStore:
@@ -218,6 +220,8 @@ class MemoryStore:
     def _apply(self, writes: Sequence[Write]) -> int:
         """Do the writes at one new revision; returns how many keys they touched."""
         puts = [write for write in writes if isinstance(write, Put)]
+        if sum(len(put.key) + len(put.value) for put in puts) > MAX_REQUEST_BYTES:
+            raise TooLarge(f"more than {MAX_REQUEST_BYTES} bytes at once: write less")
         if puts and self._full:
             raise NoSpace("the store refuses writes: database space exceeded")
         for put in puts:

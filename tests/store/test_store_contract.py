@@ -15,6 +15,7 @@ from rankpulse.store.api import (
     Lost,
     Put,
     StoreError,
+    TooLarge,
     Uncertain,
     Unreachable,
 )
@@ -97,6 +98,18 @@ async def test_refused_transactions_change_nothing(rig: Any, prefix: str) -> Non
         with pytest.raises(StoreError):
             await rig.store.txn([], writes)
     assert (await rig.store.list(prefix)).items == ()
+
+
+@pytest.mark.parametrize("size", [1536 * 1024, 3 * 1024 * 1024], ids=["for etcd", "for gRPC"])
+async def test_what_is_too_large_says_so_and_changes_nothing(rig: Any, prefix: str, size: int) -> None:
+    with pytest.raises(TooLarge, match="write less"):
+        await rig.store.put(prefix + "a", bytes(size))
+    with pytest.raises(TooLarge):
+        await rig.store.txn(
+            [Guard(prefix + "a", 0)], [Put(prefix + "a", bytes(size // 2)), Put(prefix + "b", bytes(size // 2))]
+        )
+    assert (await rig.store.list(prefix)).items == ()
+    await rig.store.put(prefix + "a", bytes(1024 * 1024))
 
 
 async def test_a_lease_carries_its_keys_away(rig: Any, prefix: str) -> None:
