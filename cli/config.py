@@ -65,7 +65,7 @@ def read(path: Path) -> dict[str, Any]:
         raise BadSettings([f"{path}: cannot be read ({error.strerror}); check its permissions"]) from error
     except UnicodeDecodeError as error:
         raise BadSettings([f"{path}: is not UTF-8 text (byte {error.start}); is it a TOML file?"]) from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise BadSettings([f"{path}: is not valid TOML: {error}"]) from error
 
 

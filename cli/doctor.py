@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
-from rankpulse.cli import books, show, status
+from rankpulse.cli import books, live, show, status
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Beat, Leader
 from rankpulse.core.settings import Settings
@@ -109,11 +109,11 @@ async def _cluster(settings: Settings, store: Store) -> AsyncIterator[Check]:
 async def _monitor(settings: Settings, leader: Leader | None) -> Check:
     if leader is None:
         return Check("monitor", WARN, "none leads: nothing is being diagnosed", "start `rankpulse monitor`")
-    state, error = await status.fetch(status.monitor_url(leader, settings))
+    state, error = await live.fetch(status.monitor_url(leader, settings))
     if state is None:
         return Check("monitor", WARN, f"{leader.monitor} leads, but {error}", "check monitor.listen and firewalls")
-    if state.get("blind"):
-        return Check("monitor", FAIL, f"{leader.monitor} is blind: {state.get('blind_reason')}", "see its log")
+    if state.blind:
+        return Check("monitor", FAIL, f"{leader.monitor} is blind: {state.blind_reason}", "see its log")
     return Check("monitor", OK, f"{leader.monitor} leads, epoch {leader.epoch}, and sees")
 
 

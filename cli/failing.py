@@ -3,15 +3,18 @@
 Exit codes: 2 wrong use, configuration or store; 70 a bug; 130 Ctrl-C. Commands give 1 where they found something bad.
 """
 
+import errno
 import os
 import sys
 import traceback
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 WRONG, BUG, INTERRUPTED = 2, 70, 130
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Failed(Exception):
@@ -33,7 +36,7 @@ class Group(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
-            if _is_clicks(error):
+            if _is_clicks(error) or stdout_failed(error):
                 raise
             if os.environ.get("RANKPULSE_DEBUG"):
                 traceback.print_exc(file=sys.stderr)
@@ -45,6 +48,22 @@ class Group(TyperGroup):
                 "run with RANKPULSE_DEBUG=1 for the traceback",
                 BUG,
             )
+
+
+def stdout_failed(error: Exception) -> bool:
+    """Whether our output had no place: an error of a full device that names no file."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in _FULL
+
+
+def fail_without_stdout(error: OSError) -> NoReturn:
+    """Leave with 1. What waits goes nowhere, or the interpreter would complain about it once more."""
+    print(
+        f"rankpulse: the output cannot be written: {error.strerror}; free space there, or send it elsewhere",
+        file=sys.stderr,
+    )
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 def _is_clicks(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankpulse.cli.failing import Group
+from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 
 if TYPE_CHECKING:
     from rankpulse.core.settings import Settings
@@ -305,6 +305,10 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        if not stdout_failed(error):
+            raise
+        fail_without_stdout(error)
 
 
 if __name__ == "__main__":

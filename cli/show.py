@@ -66,7 +66,11 @@ def span(seconds: float) -> str:
 
 
 def clock_time(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+    """ "?" for what no calendar has: the time may be anybody's word."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+    except (ValueError, OverflowError, OSError):
+        return "?"
 
 
 def author() -> str:

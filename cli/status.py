@@ -5,30 +5,11 @@ from typing import Any
 
 import msgspec
 
-from rankpulse.cli import books, show
+from rankpulse.cli import books, live, show
 from rankpulse.cli.books import Books
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import AgentClaim, Arm, Beat, Leader, NodeState, RunState
 from rankpulse.core.settings import Settings
-
-FETCH_S = 3.0
-
-
-async def fetch(url: str) -> tuple[dict[str, Any] | None, str]:
-    """A monitor's `/state`, or None and why not."""
-    import aiohttp
-
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_S)) as session,
-            session.get(f"{url}/state") as answer,
-        ):
-            state = await answer.json()
-            return (state, "") if isinstance(state, dict) else (None, f"{url} does not answer as a monitor does")
-    except TimeoutError:
-        return None, f"{url} did not answer within {FETCH_S:.0f} s"
-    except (aiohttp.ClientError, ValueError) as error:
-        return None, f"{url}: {error}"
 
 
 def monitor_url(leader: Leader | None, settings: Settings) -> str:
@@ -41,7 +22,7 @@ async def gather(settings: Settings) -> dict[str, Any]:
     async with books.opened(settings) as store:
         known = await books.read(store, Keys(settings.cluster))
     leader = known.first(Leader)
-    live, error = await fetch(monitor_url(leader, settings)) if leader else (None, "no monitor leads")
+    state, error = await live.fetch(monitor_url(leader, settings)) if leader else (None, "no monitor leads")
     arm = known.first(Arm)
     return {
         "cluster": settings.cluster,
@@ -49,20 +30,20 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "armed": bool(arm and arm.armed),
         "arm": msgspec.to_builtins(arm) if arm else None,
         "leader": msgspec.to_builtins(leader) if leader else None,
-        "monitor": live,
+        "monitor": msgspec.to_builtins(state) if state else None,
         "monitor_error": error,
-        "nodes": _nodes(known, live),
-        "runs": _runs(known, live),
+        "nodes": _nodes(known, state.nodes if state else {}),
+        "runs": _runs(known, state.runs if state else {}),
         "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
         "refused": known.refused,
     }
 
 
-def _nodes(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _nodes(known: Books, shown: Mapping[str, live.Node]) -> list[dict[str, Any]]:
     beats = {beat.node: beat for beat in known.of(Beat)}
     states = {state.node: state for state in known.of(NodeState)}
     claims = {claim.node: claim for claim in known.of(AgentClaim)}
-    shown = (live or {}).get("nodes", {})
+    unknown = msgspec.structs.asdict(live.Node()) | {"suspect": None}
     return [
         {
             "node": node,
@@ -70,9 +51,7 @@ def _nodes(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]
             "incarnation": claims[node].inc if node in claims else None,
             "workers": len(beats[node].ranks) if node in beats else 0,
             "beat_at": beats[node].at if node in beats else None,
-            "silence_s": shown.get(node, {}).get("silence_s"),
-            "deadline_s": shown.get(node, {}).get("deadline_s"),
-            "suspect": shown.get(node, {}).get("suspect"),
+            **(msgspec.structs.asdict(shown[node]) if node in shown else unknown),
             "missing": {name: why for name, why in states[node].capabilities.items() if why != "ok"}
             if node in states
             else {},
@@ -81,9 +60,8 @@ def _nodes(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]
     ]
 
 
-def _runs(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _runs(known: Books, shown: Mapping[str, live.Run]) -> list[dict[str, Any]]:
     """Every launch the store knows, the newest last, with the monitor's live figures for those going on."""
-    shown = (live or {}).get("runs", {})
     return [
         {
             "run_uid": run.run_uid,
@@ -92,11 +70,17 @@ def _runs(known: Books, live: Mapping[str, Any] | None) -> list[dict[str, Any]]:
             "outcome": run.outcome,
             "reason": run.reason,
             "ended_at": run.ended_at,
-            **{key: shown.get(run.run_uid, {}).get(key) for key in ("step", "step_spread", "world_size", "phases")},
-            "ranks": len(shown.get(run.run_uid, {}).get("ranks", [])) or None,
+            **_figures(shown.get(run.run_uid)),
         }
         for run in sorted(known.of(RunState), key=lambda run: (run.at, run.run_uid))
     ]
+
+
+def _figures(run: live.Run | None) -> dict[str, Any]:
+    """None where the monitor does not say."""
+    if run is None:
+        return dict.fromkeys(("step", "step_spread", "world_size", "phases", "ranks"))
+    return {**msgspec.to_builtins(run), "ranks": len(run.ranks) or None}
 
 
 def page(status: Mapping[str, Any]) -> None:
@@ -118,16 +102,16 @@ def page(status: Mapping[str, Any]) -> None:
 
 
 def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
-    leader, live, arm = status["leader"], status["monitor"], status["arm"]
+    leader, state, arm = status["leader"], status["monitor"], status["arm"]
     rows: list[tuple[str, object]] = [("cluster", f"{status['cluster']} at {', '.join(status['store'])}")]
     if leader is None:
         rows.append(("monitor", "none leads: nothing is being diagnosed. Start one with `rankpulse monitor`"))
     else:
         rows.append(("monitor", f"{leader['monitor']} leads, epoch {leader['epoch']}, {leader['url'] or 'no page'}"))
-    if leader and live is None:
+    if leader and state is None:
         rows.append(("", f"its page cannot be read, so live figures are missing: {status['monitor_error']}"))
-    if live and live.get("blind"):
-        rows.append(("blind", live.get("blind_reason") or "yes"))
+    if state and state["blind"]:
+        rows.append(("blind", state["blind_reason"] or "yes"))
     said = f" by {arm['author']}, {show.ago(arm['at'])}: {arm['reason']}" if arm else ""
     rows.append(("orders", ("armed" if status["armed"] else "observe only, not armed") + said))
     if not status["nodes"]:

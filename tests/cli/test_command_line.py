@@ -191,6 +191,22 @@ def test_a_bug_is_one_line_and_a_traceback_on_request() -> None:
         assert ("Traceback" in done.stderr) is bool(debug)
 
 
+@pytest.mark.parametrize("args", [["version"], ["--help"], ["config", "--json"]], ids=" ".join)
+def test_output_that_has_no_place_is_no_bug(args: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rankpulse.cli.main", *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("rankpulse: the output cannot be written: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.mark.live  # imports torch
 def test_doctor_finds_what_is_missing_and_says_the_remedy(closed_port: str, tmp_path: Path) -> None:
     done = rankpulse("doctor", "--store", closed_port, "--run-dir", str(tmp_path), "--json")

@@ -72,6 +72,7 @@ def test_every_problem_is_told_at_once_with_its_source(tmp_path: Path) -> None:
         ("[store\n", "line 1"),
         ("a = 1\na = 2\n", "not valid TOML"),
         ("store = 5\n", "store: must be a table"),
+        ("a = " + "9" * 5000, "not valid TOML"),
         ('[store]\nendpoints = "one"\n', "store.endpoints"),
         ('cluster = "a/b"\n', "letters, digits"),
         ("cluster = 5\n", "cluster: must be a string"),

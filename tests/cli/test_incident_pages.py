@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from rankpulse.cli import incidents, show
@@ -103,3 +104,9 @@ def test_etcd_versions_that_lose_data_are_warned_of() -> None:
 def test_a_clock_ahead_is_found_from_the_beats() -> None:
     assert _clocks([Beat(node="n1", inc=1, seq=1, at=100.0)], 99.0).level == "ok"
     assert "n2" in _clocks([Beat(node="n2", inc=1, seq=1, at=4000.0)], 99.0).text
+
+
+@pytest.mark.parametrize("at", [1e308, -1e18, 1e18])
+def test_times_that_no_calendar_has_are_unknown(capsys: pytest.CaptureFixture[str], at: float) -> None:
+    assert "? (" in page(capsys, msgspec.structs.replace(INCIDENT, opened_at=at))
+    incidents.listing([msgspec.structs.replace(INCIDENT, opened_at=at)])

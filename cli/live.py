@@ -1,0 +1,74 @@
+"""The leader's own page, as a command reads it: only what is used, and nothing of it believed before it was checked."""
+
+from typing import Final
+
+import msgspec
+
+FETCH_S: Final = 3.0
+MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class Node(msgspec.Struct, frozen=True):
+    silence_s: float | None = None
+    deadline_s: float | None = None
+    suspect: bool = False
+
+
+class Rank(msgspec.Struct, frozen=True):
+    rank: int
+    node: str
+
+
+class Run(msgspec.Struct, frozen=True):
+    step: int | None = None
+    step_spread: int | None = None
+    world_size: int | None = None
+    phases: tuple[str, ...] = ()
+    ranks: tuple[Rank, ...] = ()
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a monitor answers at `/state`, as far as commands show it. The first three tell a monitor from others."""
+
+    monitor: str
+    nodes: dict[str, Node]
+    runs: dict[str, Run]
+    version: str = ""
+    leads: bool = False
+    epoch: int = 0
+    blind: bool = False
+    blind_reason: str = ""
+
+
+async def fetch(url: str) -> tuple[State | None, str]:
+    """A monitor's state, or None and why not."""
+    import aiohttp
+
+    try:
+        # uncompressed and without redirects, as a monitor answers: what is read stays below the limit
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_S), auto_decompress=False) as session,
+            session.get(f"{url}/state", allow_redirects=False, headers={"Accept-Encoding": "identity"}) as answer,
+        ):
+            data = bytearray()
+            async for chunk in answer.content.iter_chunked(1 << 16):
+                data += chunk
+                if len(data) > MAX_BYTES:
+                    return None, f"{url} answers with more than {MAX_BYTES} bytes: no monitor does"
+            return understand(url, answer.status, bytes(data))
+    except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
+        return None, f"{url} is not the address of a page"
+    except TimeoutError:
+        return None, f"{url} did not answer within {FETCH_S:.0f} s"
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return None, f"{url}: {error}"
+
+
+def understand(url: str, status: int, data: bytes) -> tuple[State | None, str]:
+    """The state in an answer, or None and why it is none."""
+    if status != 200:
+        return None, f"{url} answers with status {status}, not as a monitor does: what listens there?"
+    try:
+        return msgspec.json.decode(data, type=State), ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return None, f"{url} does not answer as a monitor does ({str(error)[:100]}): what listens there?"

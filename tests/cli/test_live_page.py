@@ -1,0 +1,116 @@
+"""What answers at the leader's url: a monitor, or something else that is told in a sentence."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from rankpulse.cli import live, status
+from rankpulse.cli.books import Books
+from rankpulse.core.records import Beat, RunState
+
+GOOD = (
+    b'{"monitor":"m","nodes":{"a":{"silence_s":1,"suspect":true}},'
+    b'"runs":{"r":{"step":3,"ranks":[{"rank":0,"node":"a"}]}}}'
+)
+KNOWN = Books(
+    {
+        "a": Beat(node="a", inc=1, seq=1, at=0.0),
+        "r": RunState(run_uid="r", run_id="x", round=1, outcome="running", reason="", at=0.0),
+    },
+    {},
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff\xfe",
+        b"<html>",
+        b"[" * 100_000,
+        b'{"monitor":"m","runs":{},"nodes":{},"x":' + b"[" * 100_000,
+        b'{"monitor":"m","runs":{},"nodes":[]}',
+        b'{"monitor":"m","runs":{},"nodes":{"a":5}}',
+        b'{"monitor":"m","runs":{},"nodes":{"a":{"silence_s":"x"}}}',
+        b'{"monitor":"m","runs":{"r":{"ranks":5}},"nodes":{}}',
+        b'{"monitor":"m","runs":{"r":{"ranks":[1]}},"nodes":{}}',
+        b'{"monitor":"m","runs":{"r":{"phases":[1]}},"nodes":{}}',
+        b'{"monitor":"m","runs":{},"nodes":{},"blind":true,"blind_reason":[1]}',
+    ],
+    ids=range(14),
+)
+def test_what_is_no_monitor_is_told(body: bytes) -> None:
+    state, error = live.understand("http://h:1", 200, body)
+    assert state is None
+    assert "http://h:1 does not answer as a monitor does" in error
+
+
+def test_a_monitors_answer_is_joined_with_the_store() -> None:
+    state, error = live.understand("http://h:1", 200, GOOD)
+    assert state is not None, error
+    (node,) = status._nodes(KNOWN, state.nodes)
+    (run,) = status._runs(KNOWN, state.runs)
+    assert (node["silence_s"], node["suspect"]) == (1.0, True)
+    assert (run["step"], run["ranks"], run["world_size"]) == (3, 1, None)
+
+
+def test_without_a_monitor_live_figures_are_unknown() -> None:
+    (node,) = status._nodes(KNOWN, {})
+    (run,) = status._runs(KNOWN, {})
+    assert (node["silence_s"], node["suspect"], run["step"], run["ranks"]) == (None,) * 4
+
+
+class Site:
+    """A web server that answers as the test says."""
+
+    def __init__(self) -> None:
+        self.answer: dict[str, Any] = {"body": GOOD}
+        self.url = ""
+
+    async def serve(self, _request: web.Request) -> web.Response:
+        return web.Response(**self.answer)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site, app = Site(), web.Application()
+    app.add_routes([web.get("/state", site.serve)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    site.url = "http://{}:{}".format(*runner.addresses[0][:2])
+    yield site
+    await runner.cleanup()
+
+
+async def test_a_page_is_fetched(site: Site) -> None:
+    state, error = await live.fetch(site.url)
+    assert state is not None, error
+    assert state.monitor == "m"
+
+
+@pytest.mark.parametrize(
+    ("answer", "part"),
+    [
+        ({"status": 404}, "status 404"),
+        ({"status": 302, "headers": {"Location": "/state"}}, "status 302"),
+        ({"body": b" " * (live.MAX_BYTES + 1)}, "more than"),
+        ({"body": b"x", "headers": {"Content-Encoding": "gzip"}}, "does not answer as a monitor"),
+    ],
+)
+async def test_other_services_are_told(site: Site, answer: dict[str, Any], part: str) -> None:
+    site.answer = answer
+    state, error = await live.fetch(site.url)
+    assert state is None
+    assert part in error
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://[::1", "x\n", "http://a b", "", "http://127.0.0.1:1"])
+async def test_urls_that_lead_nowhere_are_told(url: str) -> None:
+    state, error = await live.fetch(url)
+    assert state is None
+    assert error
