@@ -10,9 +10,10 @@ from typing import Any
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.desk import Wanted
 from rankpulse.core.fold import Folder
 from rankpulse.core.incidents import Book
-from rankpulse.core.judge import Judge, Wanted
+from rankpulse.core.judge import Judge
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
 from rankpulse.core.show import snapshot
@@ -69,6 +70,8 @@ class Engine:
         lines, self._lines = self._lines, []
         if self.epoch is None:
             return tuple(lines)
+        # what is created once must be wanted at this very tick: its reason may have passed
+        self._desired = {key: wanted for key, wanted in self._desired.items() if not wanted.once}
         for wanted in self.judge.judge(now, at, self.epoch, self.sight):
             self._desired[wanted.key] = wanted
         writes = [self._action(wanted) for wanted in list(self._desired.values()) if self._missing(wanted)]
@@ -128,7 +131,7 @@ class Engine:
     def _took_office(self, event: ev.TookOffice) -> None:
         self.epoch = event.epoch
         self._sent.clear()
-        self.folder.fleet.mark_all_rosters()
+        self.folder.took_office()
         self.sight.restart(event.received_at)
         self._say("info", f"leading, epoch {event.epoch}; every deadline starts anew")
 

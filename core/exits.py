@@ -10,8 +10,8 @@ SIGNALS = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
     11: "SIGSEGV", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM",
 }  # fmt: skip
-_STOP_SIGNALS = (1, 2, 15)
-_STOP_CODES = (129, 130, 143)  # a shell or a handler that passed the signal on
+_STOP_SIGNALS = (1, 2, 3, 15)  # those that torchelastic itself obeys and passes on
+_STOP_CODES = (129, 130, 131, 143)  # a shell or a handler that passed the signal on
 _STOP_ERRORS = ("KeyboardInterrupt", "SignalException")
 _PEER_LOST = re.compile(
     r"connection (closed|reset|refused|was closed)|closed by peer|broken pipe|remote process exited"
@@ -42,6 +42,7 @@ class Exit(NamedTuple):
     member: Member
     kind: Kind
     signal: int | None
+    terminated: bool  # by SIGTERM, which torchelastic uses as well as people
     what: str  # in plain words
     received_at: float
     revision: int
@@ -51,7 +52,8 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     member = Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
     signal = obs.detail.get("signal")
     number = signal if isinstance(signal, int) else None
-    return Exit(key, member, kind_of(obs), number, in_words(obs), received_at, revision)
+    terminated = number == 15 or obs.detail.get("code") == 143
+    return Exit(key, member, kind_of(obs), number, terminated, in_words(obs), received_at, revision)
 
 
 def kind_of(obs: Observation) -> Kind:

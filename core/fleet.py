@@ -12,11 +12,11 @@ from typing import NamedTuple
 from rankpulse.core.arrival import Arrival
 from rankpulse.core.exits import Exit
 from rankpulse.core.progress import PhaseClocks, RankProgress, RunAhead
-from rankpulse.core.records import Beat, Launcher, Member, NodeState, Roster, RunRow
+from rankpulse.core.records import Beat, Launcher, Member, NodeState, Roster, RunRow, seated
 from rankpulse.core.settings import DetectSettings
 
 ROUNDS_KEPT = 4
-RUNNING, FAILED = "running", "failed"
+RUNNING = "running"
 
 
 class Process(NamedTuple):
@@ -55,6 +55,8 @@ class RoundView:
     meeting: str
     world_size: int
     began_at: float
+    at: float = 0.0  # UTC, for people: when its roster was first written
+    written_at: float = float("-inf")  # when its roster was last asked to be written
     members: dict[int, Member] = field(default_factory=dict)
     progress: dict[int, RankProgress] = field(default_factory=dict)
     exits: dict[Process, Exit] = field(default_factory=dict)
@@ -62,6 +64,10 @@ class RoundView:
 
     def complete(self) -> bool:
         return len(self.members) == self.world_size
+
+    def membership(self) -> tuple[int, frozenset[str]]:
+        """What changes when a node joins or leaves."""
+        return self.world_size, frozenset(member.node for member in self.members.values())
 
     def alive(self) -> list[Member]:
         return [member for member in self.members.values() if process_of(member) not in self.exits]
@@ -210,9 +216,9 @@ class Fleet:
 
     def mark_all_rosters(self) -> None:
         """A new leader: rounds that formed while nobody led are written down now."""
-        self.changed_rosters |= {(run.uid, number) for run in self.runs.values() if run.open() for number in run.rounds}
+        self.changed_rosters |= {(run.uid, number) for run in self.runs.values() for number in run.rounds}
 
-    def roster(self, run: RunView, round_: RoundView, at: float) -> Roster:
+    def roster(self, run: RunView, round_: RoundView) -> Roster:
         """The round as a record."""
         return Roster(
             run_uid=run.uid,
@@ -221,8 +227,8 @@ class Fleet:
             meeting=round_.meeting,
             world_size=round_.world_size,
             elastic=run.elastic,
-            at=at,
-            members=tuple(round_.members[rank] for rank in sorted(round_.members)),
+            at=round_.at,
+            seats=seated(round_.members.values()),
             launchers=tuple(sorted(run.launchers, key=lambda launcher: (launcher.node, launcher.launcher))),
         )
 
@@ -238,6 +244,7 @@ class Fleet:
             self._by_launcher[launcher] = run
         row = RunRow(roster.run_id, roster.meeting, "", roster.world_size, roster.elastic)
         round_ = self._round_numbered(run, roster.round, row, now)
+        round_.at = roster.at
         for member in roster.members:
             if process_of(member) not in self._by_process and member.rank not in round_.members:
                 round_.members[member.rank] = member

@@ -41,7 +41,7 @@ class Folder:
         self.returns: list[Return] = []  # taken by the judge
         self.counts: dict[str, int] = {}
         self.refused = 0
-        self._outcomes: dict[str, r.RunState] = {}
+        self.outcomes: dict[str, r.RunState] = {}  # as the store has them
         self._ahead_at: dict[str, float] = {}
         self._folded: dict[str, None] = {}
         self._erased: set[str] = set()
@@ -90,8 +90,38 @@ class Folder:
         elif parsed.kind is r.Arm:
             self.armed = None
 
+    def took_office(self) -> None:
+        """Decisions that never reached the store were none: they are taken again, from the evidence."""
+        self.book.took_office()
+        self.fleet.mark_all_rosters()
+        for run in self.fleet.runs.values():
+            for round_ in run.rounds.values():
+                round_.accounted = False
+        self.account()
+
+    def account(self) -> None:
+        """Rounds whose exits are told by the stored incident of an earlier round have no incident of their own."""
+        for run in self.fleet.runs.values():
+            for round_ in run.rounds.values():
+                if self.book.of_round(run.uid, round_.number) is None:
+                    round_.accounted |= any(self.book.cites(exit_.key) for exit_ in round_.exits.values())
+
+    def drop_run(self, run: RunView) -> None:
+        """Forget an ended run, here and in the store."""
+        self.fleet.drop(run)
+        self.outcomes.pop(run.uid, None)
+        self._ahead_at.pop(run.uid, None)
+        self.fold(self.keys.run_state(run.uid))
+        for number in run.rounds:
+            self.fold(self.keys.roster(run.uid, number))
+        for where in [where for where in self.orders if where[0] == run.uid]:
+            self.fold(self.keys.order(*where, "restart"))
+
     def relisted(self) -> None:
         """What is listed now is all there is; memory that the listing repeats is kept."""
+        self.book.relisted()
+        self.outcomes.clear()
+        self.fleet.mark_all_rosters()
         self._erased.clear()
         self.requests.clear()
         self.orders.clear()
@@ -151,13 +181,12 @@ class Folder:
             return
         node.relisted = False
         silence_s = event.received_at - node.arrival.last if node.arrival.last is not None else 0.0
-        before = {process: p.step for process, p in self._steps_on(node)} if node.silent_since is not None else {}
         self._arrived(node, beat, event.received_at)
         for row in beat.ranks:
             if 0 <= row.run < len(beat.runs) and 0 <= row.phase < len(beat.phases):
                 self._rank(beat, row, event)
         if node.silent_since is not None:
-            self._returned(node, beat, before, silence_s)
+            self._returned(node, beat, silence_s)
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
 
     def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
@@ -172,28 +201,13 @@ class Folder:
     def _others_silent(self, node: NodeView) -> bool:
         return any(other.silent_since is not None for other in self.fleet.nodes.values() if other is not node)
 
-    def _returned(self, node: NodeView, beat: r.Beat, before: dict[Any, int], silence_s: float) -> None:
-        moved = None
-        for process, progress in self._steps_on(node):
-            step = before.get(process)
-            if step is not None and progress.step > step:
-                moved = (self._rank_of(process), step, progress.step)
-                break
+    def _returned(self, node: NodeView, beat: r.Beat, silence_s: float) -> None:
+        """Heard again: compare what the last beat before the silence said with this one."""
+        before = {(row.pid, row.start): row.step for row in node.beat.ranks} if node.beat is not None else {}
+        moves = ((row.rank, before.get((row.pid, row.start), row.step), row.step) for row in beat.ranks)
+        moved = next((move for move in moves if move[2] > move[1] >= 0), None)
         self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, moved))
         node.silent_since = None
-
-    def _steps_on(self, node: NodeView) -> list[tuple[Any, RankProgress]]:
-        return [
-            (process_of(member), run.current.progress[rank])
-            for run in self.fleet.runs.values()
-            if run.open()
-            for rank, member in run.current.members.items()
-            if member.node == node.name and rank in run.current.progress
-        ]
-
-    def _rank_of(self, process: Any) -> int:
-        found = self.fleet.where(process)
-        return next((rank for rank, m in found[1].members.items() if process_of(m) == process), -1) if found else -1
 
     def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen) -> None:
         member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)
@@ -233,12 +247,12 @@ class Folder:
 
     def _roster(self, roster: r.Roster, event: ev.Seen, leading: bool) -> None:
         self.fleet.learn_roster(roster, event.received_at)
-        outcome = self._outcomes.get(roster.run_uid)
+        outcome = self.outcomes.get(roster.run_uid)
         if outcome is not None:
             self._apply(outcome)
 
     def _run_state(self, state: r.RunState, event: ev.Seen, leading: bool) -> None:
-        self._outcomes[state.run_uid] = state
+        self.outcomes[state.run_uid] = state
         self._apply(state)
 
     def _apply(self, state: r.RunState) -> None:
@@ -247,8 +261,7 @@ class Folder:
             run.outcome, run.reason, run.ended_at = state.outcome, state.reason, state.ended_at
 
     def _incident(self, incident: r.Incident, event: ev.Seen, leading: bool) -> None:
-        if not leading or self.book.get(incident.id) is None:
-            self.book.put(incident, event.received_at)
+        self.book.stored(incident, event.received_at, leading=leading)
 
     def _order(self, order: r.Order, event: ev.Seen, leading: bool) -> None:
         self.orders[(order.run_uid, order.round)] = order
@@ -265,7 +278,6 @@ class Folder:
     # --- observations
 
     def _observation(self, obs: r.Observation, event: ev.Seen, leading: bool) -> None:
-        self.counts[obs.kind] = self.counts.get(obs.kind, 0) + 1
         handler = self._by_kind.get(obs.kind)
         if handler is None:  # beats repeat what it says, or a newer agent says what we do not know
             self.fold(event.key)
@@ -282,7 +294,8 @@ class Folder:
             self.fold(event.key)
             return
         round_.exits.setdefault(process_of(member), exit_of(event.key, obs, event.received_at, event.revision))
-        round_.accounted |= self.book.cites(event.key)
+        if self.book.of_round(run.uid, round_.number) is None and self.book.cites(event.key):
+            round_.accounted = True
 
     def _launcher_exited(self, obs: r.Observation, event: ev.Seen) -> None:
         launcher = r.Launcher(obs.node, obs.run.launcher) if obs.run is not None else None

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.policy import Choice
 from rankpulse.core.records import Incident, Trail
 
 OPEN, CLOSED = "open", "closed"
-RECOVERED, PASSED, RUN_ENDED = "recovered", "passed", "run_ended"
+RECOVERED, PASSED, RUN_ENDED, SUPERSEDED = "recovered", "passed", "run_ended", "superseded"
 TRAIL_MAX = 200
 _ROUND_CLASSES = ("worker_dead", "unknown", "node_dead", "collective_hang", "operator_restart")
 
@@ -47,7 +47,7 @@ def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
         confidence=diagnosis.confidence,
         summary=diagnosis.summary,
         reasons=diagnosis.reasons,
-        evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence))),
+        evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence)))[:NAMED_MAX],
     )
 
 
@@ -79,10 +79,13 @@ def closed(incident: Incident, outcome: str, text: str, *, elapsed_s: float, at:
 
 
 class Book:
-    """All incidents known. The leader's word wins; a standby takes what the store says."""
+    """All incidents known. A leader's own word goes until the store has it; a standby takes what the store says."""
 
     def __init__(self) -> None:
         self._all: dict[str, Incident] = {}
+        self._stored: dict[str, Incident] = {}
+        self._unconfirmed: set[str] = set()  # ids whose newest word the store has not shown us
+        self._cited: set[str] = set()  # observations on which a *stored* incident rests
         self.began: dict[str, float] = {}  # id -> observer's monotonic seconds when it was opened (or first seen)
 
     def __iter__(self) -> Iterator[Incident]:
@@ -92,22 +95,54 @@ class Book:
         return self._all.get(id_)
 
     def put(self, incident: Incident, now: float) -> None:
-        self._all[incident.id] = incident
+        """What this monitor says of an incident from now on."""
+        if self._all.get(incident.id) != incident:
+            self._all[incident.id] = incident
+            self._unconfirmed.add(incident.id)
         self.began.setdefault(incident.id, now)
+
+    def stored(self, incident: Incident, now: float, *, leading: bool) -> None:
+        """What the store says of an incident."""
+        self._stored[incident.id] = incident
+        self._cited.update(incident.evidence)
+        if not leading or incident.id not in self._all:
+            self._all[incident.id] = incident
+            self.began.setdefault(incident.id, now)
+        if self._all[incident.id] == incident:
+            self._unconfirmed.discard(incident.id)
+
+    def relisted(self) -> None:
+        """The store is listed anew: what it held before is not what it holds."""
+        self._stored.clear()
+        self._cited.clear()
+        self._unconfirmed = set(self._all)
+
+    def took_office(self) -> None:
+        """Only what stands in the store was ever decided; the rest is decided again, from the evidence."""
+        self._all = dict(self._stored)
+        self._unconfirmed.clear()
+        self.began = {id_: began for id_, began in self.began.items() if id_ in self._all}
+
+    def unconfirmed(self) -> list[Incident]:
+        return [self._all[id_] for id_ in sorted(self._unconfirmed) if id_ in self._all]
 
     def drop(self, id_: str) -> None:
         self._all.pop(id_, None)
+        self._stored.pop(id_, None)
+        self._unconfirmed.discard(id_)
         self.began.pop(id_, None)
 
     def open(self) -> list[Incident]:
         return [incident for incident in self._all.values() if incident.state == OPEN]
 
     def of_round(self, run_uid: str, round_: int) -> Incident | None:
-        """The incident of this round of this run, open or closed: a round fails once."""
-        return next(
-            (i for i in self._all.values() if (i.run_uid, i.round) == (run_uid, round_) and i.klass in _ROUND_CLASSES),
-            None,
-        )
+        """The incident of this round, open or ended; one that passed without a restart makes room for another."""
+        found = [
+            i
+            for i in self._all.values()
+            if (i.run_uid, i.round) == (run_uid, round_) and i.klass in _ROUND_CLASSES and i.outcome != PASSED
+        ]
+        return max(found, key=lambda i: (i.state == OPEN, i.opened_at, i.id), default=None)
 
     def open_before(self, run_uid: str, round_: int) -> Incident | None:
         """An incident of an earlier round that the run has not recovered from yet."""
@@ -115,8 +150,13 @@ class Book:
         return next(found, None)
 
     def cites(self, key: str) -> bool:
-        """Whether some incident already rests on this observation."""
-        return any(key in incident.evidence for incident in self._all.values())
+        """Whether an incident in the store rests on this observation."""
+        return key in self._cited
+
+    def told(self, incident: Incident) -> bool:
+        """Whether the store holds the incident with as many observations as it will ever list."""
+        stored = self._stored.get(incident.id)
+        return stored is not None and len(stored.evidence) >= NAMED_MAX
 
     def closed_beyond(self, kept: int) -> list[str]:
         """Ids of closed incidents beyond the newest `kept`, the oldest first."""

@@ -31,6 +31,9 @@ class Facts(NamedTuple):
     orders_left: int
 
 
+NOBODY = Facts(elastic=False, launcher_alive=False, armed=False, orders_left=0)
+
+
 def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The action for a diagnosis. Total: what is not understood is paged, never acted upon."""
     if diagnosis.klass in _LEFT_ALONE:

@@ -4,6 +4,7 @@
 (readers ignore what they do not know); a field never changes its meaning without a new `SCHEMA`.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -135,6 +136,32 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     start: int
 
 
+class Seat(msgspec.Struct, frozen=True, array_like=True):
+    """A member of a round, listed under its node: a node's name is written once, not once per rank."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    start: int
+
+
+Seats: TypeAlias = dict[str, tuple[Seat, ...]]
+
+
+def seated(members: Iterable[Member]) -> Seats:
+    """Members by node, in order of rank."""
+    seats: dict[str, list[Seat]] = {}
+    for m in sorted(members, key=lambda m: m.rank):
+        seats.setdefault(m.node, []).append(Seat(m.rank, m.local_rank, m.pid, m.start))
+    return {node: tuple(rows) for node, rows in sorted(seats.items())}
+
+
+def unseated(seats: Seats) -> tuple[Member, ...]:
+    """The members that `seated` was given, in order of rank."""
+    found = [Member(s.rank, node, s.local_rank, s.pid, s.start) for node, rows in seats.items() for s in rows]
+    return tuple(sorted(found, key=lambda m: m.rank))
+
+
 class Launcher(msgspec.Struct, frozen=True, array_like=True):
     """The parent of the workers on one node."""
 
@@ -152,8 +179,12 @@ class Roster(Record, frozen=True, kw_only=True):
     world_size: int
     elastic: bool
     at: float
-    members: tuple[Member, ...] = ()
+    seats: Seats = {}
     launchers: tuple[Launcher, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return unseated(self.seats)
 
 
 class RunState(Record, frozen=True, kw_only=True):
@@ -181,7 +212,11 @@ class Order(Record, frozen=True, kw_only=True):
     reason: str
     author: str
     at: float
-    members: tuple[Member, ...] = ()  # the processes it speaks of: agents signal these and no others
+    seats: Seats = {}  # the processes it speaks of: agents signal these and no others
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return unseated(self.seats)
 
 
 class Trail(msgspec.Struct, frozen=True, array_like=True):
@@ -210,8 +245,9 @@ class Incident(Record, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()  # store keys of the observations it rests on
     action: str = "none"
     action_reason: str = ""
-    order_id: str = ""
-    outcome: str = ""  # recovered | passed | run_ended
+    asked_by: str = ""  # the person who asked for the action, if one did
+    order_id: str = ""  # the order that stands in the store for it
+    outcome: str = ""  # recovered | passed | run_ended | superseded
     fault_at: float | None = None  # the observer's UTC of the first evidence
     closed_at: float | None = None
     time_to_detect_s: float | None = None

@@ -3,12 +3,12 @@
 Pure: the shell reads the file (TOML) and the environment and hands both in.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
 import msgspec
 
+from rankpulse.core.addresses import BadAddress, parse_endpoint, parse_listen
 from rankpulse.core.keys import BadName, check_name
 
 
@@ -124,29 +124,33 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
 def parse(tree: Mapping[str, Any]) -> Settings:
     """Settings from a parsed TOML file. Raises `BadSettings` with every problem, each naming its key."""
     problems: list[str] = []
+    unsure: set[str] = set()  # what has no value of the right type: nothing is said about its range
     preset = tree.get("preset", "default")
     base = PRESETS.get(preset) if isinstance(preset, str) else None
     if base is None:
         problems.append(f"preset {preset!r}: choose one of {', '.join(PRESETS)}")
-        base = {}
     sections: dict[str, Any] = {}
     for name, kind in _SECTIONS.items():
         given = tree.get(name, {})
         if not isinstance(given, Mapping):
             problems.append(f"{name}: must be a table, [{name}]")
-            given = {}
-        sections[name] = _section(name, kind, {**base.get(name, {}), **given}, problems)
+        if base is None or not isinstance(given, Mapping):
+            unsure |= {f"{name}.{field}" for field in kind.__struct_fields__}
+        given = given if isinstance(given, Mapping) else {}
+        sections[name] = _section(name, kind, {**(base or {}).get(name, {}), **given}, problems, unsure)
     for key in tree.keys() - _SECTIONS.keys() - {"cluster", "preset"}:
         problems.append(f"{key}: unknown; known are cluster, preset and the tables {', '.join(_SECTIONS)}")
     cluster = tree.get("cluster", "default")
     _check_cluster(cluster, problems)
+    problems += _problems(sections, unsure)
     if problems:
         raise BadSettings(sorted(problems))
-    settings = Settings(cluster=cluster, preset=preset, **sections)
-    problems = problems_of(settings)
-    if problems:
-        raise BadSettings(problems)
-    return settings
+    return Settings(cluster=cluster, preset=preset, **sections)
+
+
+def run_dir(settings: AgentSettings, environ: Mapping[str, str]) -> str:
+    """Where jobs put their slots. The job's own side finds it likewise, without settings (`trainer/place.py`)."""
+    return settings.run_dir or environ.get("RANKPULSE_DIR") or "/dev/shm/rankpulse"  # noqa: S108 (checked like /tmp)
 
 
 def preset(name: str) -> Settings:
@@ -161,6 +165,57 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "monitor": MonitorSettings,
     "policy": PolicySettings,
 }
+CANARY_EVERY_S: Final = 1.0  # how often a monitor writes its own key
+_DAY_S: Final = 86400.0
+_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "store.timeout_s": (0.01, 3600),
+    **{f"detect.{name}": (0.001, _DAY_S) for name in DetectSettings.__struct_fields__ if name.endswith("_s")},
+    "detect.heartbeat_interval_s": (0.1, 60),
+    "detect.quantile": (0.001, 0.999999),
+    "detect.prior_beats": (1, 1_000_000),
+    "detect.shared_late_fraction": (0.001, 1),
+    "detect.hang_factor": (1, 1000),
+    "agent.spool_max": (1, 10_000_000),
+    "agent.scan_interval_s": (0.05, 60),
+    "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
+    "monitor.tick_interval_s": (0.01, 60),
+    "monitor.compact_every_s": (1, _DAY_S),
+    "policy.orders_per_run": (0, 1_000_000),
+}
+_FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that may be empty
+    "agent.node": check_name,
+    "monitor.name": check_name,
+    "agent.listen": lambda text, _key: parse_listen(text),
+    "monitor.listen": lambda text, _key: parse_listen(text),
+}
+_COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...]] = (
+    (
+        ("detect.margin_floor_s", "detect.margin_cap_s"),
+        lambda floor, cap: floor <= cap,
+        "detect.margin_floor_s must not exceed detect.margin_cap_s",
+    ),
+    (
+        ("detect.canary_late_s",),
+        lambda late: late > CANARY_EVERY_S,
+        f"detect.canary_late_s must be more than {CANARY_EVERY_S:g}: the monitor writes its own key once in that time",
+    ),
+    (
+        ("detect.observer_gap_s", "monitor.tick_interval_s"),
+        lambda gap, tick: gap > 2 * tick,
+        "detect.observer_gap_s must be more than twice monitor.tick_interval_s: the monitor would always seem asleep",
+    ),
+    (("store.endpoints",), bool, "store.endpoints must name at least one host:port"),
+    (
+        ("store.cert_file", "store.key_file"),
+        lambda cert, key: bool(cert) == bool(key),
+        "store.cert_file and store.key_file go together",
+    ),
+    (
+        ("store.user", "store.password_file"),
+        lambda user, file: bool(user) == bool(file),
+        "store.user and store.password_file go together",
+    ),
+)
 
 
 def _check_cluster(cluster: Any, problems: list[str]) -> None:
@@ -170,7 +225,9 @@ def _check_cluster(cluster: Any, problems: list[str]) -> None:
         problems.append(str(error))
 
 
-def _section(name: str, kind: type[msgspec.Struct], given: Mapping[str, Any], problems: list[str]) -> Any:
+def _section(
+    name: str, kind: type[msgspec.Struct], given: Mapping[str, Any], problems: list[str], unsure: set[str]
+) -> Any:
     """One section, field by field, so that one bad field does not hide the others."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     good: dict[str, Any] = {}
@@ -181,41 +238,55 @@ def _section(name: str, kind: type[msgspec.Struct], given: Mapping[str, Any], pr
             continue
         try:
             good[key] = msgspec.convert(value, field.type)
+            unsure.discard(f"{name}.{key}")
         except msgspec.ValidationError as error:
             problems.append(f"{name}.{key}: {error}")
+            unsure.add(f"{name}.{key}")
     return kind(**good)
 
 
 def problems_of(settings: Settings) -> list[str]:
-    """What is wrong with values that have the right types: ranges and combinations."""
-    detect, problems = settings.detect, []
-    for section, value in (("store", settings.store), ("detect", detect), ("monitor", settings.monitor)):
-        for field in msgspec.structs.fields(type(value)):
-            number = getattr(value, field.name)
-            if isinstance(number, float) and not (math.isfinite(number) and number > 0):
-                problems.append(f"{section}.{field.name}: {number} must be a positive number")
-    checks = (
-        (detect.margin_floor_s <= detect.margin_cap_s, "detect.margin_floor_s must not exceed detect.margin_cap_s"),
-        (detect.quantile < 1, "detect.quantile must lie between 0 and 1"),
-        (detect.shared_late_fraction <= 1, "detect.shared_late_fraction must lie between 0 and 1"),
-        (detect.prior_beats >= 1, "detect.prior_beats must be at least 1"),
-        (0.1 <= detect.heartbeat_interval_s <= 60, "detect.heartbeat_interval_s must lie between 0.1 and 60"),
-        (
-            settings.monitor.lease_ttl_s >= 2,
-            "monitor.lease_ttl_s must be at least 2: etcd raises smaller ones silently",
-        ),
-        (settings.policy.orders_per_run >= 0, "policy.orders_per_run must not be negative"),
-        (settings.agent.spool_max >= 1, "agent.spool_max must be at least 1"),
-        (0.05 <= settings.agent.scan_interval_s <= 60, "agent.scan_interval_s must lie between 0.05 and 60"),
-        (bool(settings.store.endpoints), "store.endpoints must name at least one host:port"),
-        (
-            bool(settings.store.cert_file) == bool(settings.store.key_file),
-            "store.cert_file and store.key_file go together",
-        ),
-        (
-            bool(settings.store.user) == bool(settings.store.password_file),
-            "store.user and store.password_file go together",
-        ),
-    )
-    problems += [text for good, text in checks if not good]
-    return sorted(problems)
+    """What is wrong with values that have the right types: ranges, forms and combinations."""
+    return sorted(_problems({name: getattr(settings, name) for name in _SECTIONS}, set()))
+
+
+def _problems(sections: Mapping[str, Any], unsure: Set[str]) -> list[str]:
+    """The same, of sections by name; nothing is said about fields that are `unsure`."""
+
+    def said(key: str) -> Any:
+        section, _, field = key.partition(".")
+        return getattr(sections[section], field)
+
+    bad = set(unsure)
+    problems: list[str] = []
+    for key, (low, high) in _RANGES.items():
+        if key not in unsure and not low <= said(key) <= high:  # nan lies nowhere
+            problems.append(f"{key}: {str(said(key))[:20]} must lie between {low:.12g} and {high:.12g}")
+            bad.add(key)
+    for key, check in _FORMS.items():
+        if key not in unsure and said(key):
+            problems += _refusal(key, check, said(key))
+    problems += [
+        text for keys, holds, text in _COMBINATIONS if not bad.intersection(keys) and not holds(*map(said, keys))
+    ]
+    return problems + _bad_endpoints(sections["store"])
+
+
+def _refusal(key: str, check: Callable[[str, str], object], text: str) -> list[str]:
+    try:
+        check(text, key)
+    except BadName as error:
+        return [str(error)]
+    except BadAddress as error:
+        return [f"{key} {error}"]
+    return []
+
+
+def _bad_endpoints(store: StoreSettings) -> list[str]:
+    problems = []
+    for text in store.endpoints:
+        try:
+            parse_endpoint(text, tls=bool(store.ca_file or store.cert_file))
+        except BadAddress as error:
+            problems.append(f"store.endpoints: {error}")
+    return problems

@@ -48,6 +48,7 @@ class World:
     said: list[str] = field(default_factory=list)
     actions: list[ev.Action] = field(default_factory=list)
     canary: bool = True
+    refuse_writes: bool = False
     training: bool = True
     steps_per_beat: int = 3
 
@@ -77,6 +78,8 @@ class World:
         self.actions.append(action)
         if isinstance(action, ev.Say):
             self.said.append(action.text)
+        elif self.refuse_writes:
+            pass
         elif isinstance(action, ev.Erase):
             self.erase(action.key)
         elif isinstance(action, ev.Create) and action.key in self.store:
@@ -87,13 +90,17 @@ class World:
     def successor(self, epoch: int) -> None:
         """The monitor dies; another reads the store from the start and takes office."""
         self.engine = Engine(self.settings, self.keys)
+        self.relist()
+        self.engine.step(ev.SightBack(self.now))
+        self.engine.step(ev.TookOffice(epoch, self.now))
+
+    def relist(self) -> None:
+        """The store is listed anew, in the order in which it was written."""
         self.engine.step(ev.Relisted(self.revision, self.now))
         for key, (data, revision) in sorted(self.store.items(), key=lambda item: item[1][1]):
             parsed = self.keys.parse(key)
             assert parsed is not None
             self.engine.step(ev.Seen(key, codec.decode_at(parsed, data), revision, self.now))
-        self.engine.step(ev.SightBack(self.now))
-        self.engine.step(ev.TookOffice(epoch, self.now))
 
     # --- the job
 

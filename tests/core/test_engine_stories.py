@@ -2,6 +2,7 @@
 
 from core_world import UTC, World
 
+from rankpulse.core import events as ev
 from rankpulse.core import records as r
 
 NODES = {"node-a": 2, "node-b": 2}
@@ -310,11 +311,159 @@ def test_a_death_while_no_monitor_ran_is_found_once() -> None:
     assert not [key for key in world.store if "/obs/" in key]
 
 
-def test_erasing_waits_for_the_record_that_cites_it() -> None:
+def test_erasing_waits_until_the_record_that_cites_it_stands_in_the_store() -> None:
     world, procs = trained()
     world.ends(procs[3], signal=9)
-    kinds = [type(action).__name__ for action in world.engine.tick(world.now, UTC)]
-    assert kinds.index("Write") < kinds.index("Erase")
+    first = world.engine.tick(world.now, UTC)
+    assert [type(action).__name__ for action in first if not isinstance(action, ev.Say)] == ["Write"]
+    again = world.engine.tick(world.now + 0.1, UTC)
+    assert not [action for action in again if isinstance(action, ev.Erase)], "the write has not come back yet"
+    for action in first:
+        world.apply(action)
+    assert [a for a in world.engine.tick(world.now + 0.2, UTC) if isinstance(a, ev.Erase)]
+
+
+def test_a_round_that_passed_once_is_still_watched() -> None:
+    world, procs = trained()
+    procs[1].state, world.training = "T", False
+    world.run(15)
+    procs[1].state, world.training = "S", True
+    world.run(5)
+    assert [i.outcome for i in world.incidents()] == ["passed"]
+    world.ends(procs[3], signal=9)
+    world.run(1)
+    assert [(i.klass, i.state) for i in world.incidents()] == [("collective_hang", "closed"), ("worker_dead", "open")]
+
+
+def test_an_order_does_not_outlive_its_reason() -> None:
+    world, procs = trained()
+    world.arm()
+    procs[1].state, world.training = "T", False
+    world.refuse_writes = True
+    world.run(15)
+    procs[1].state, world.training = "S", True
+    world.run(3)
+    world.refuse_writes = False
+    world.relist()
+    world.run(5)
+    assert world.orders() == []
+    assert all(incident.state == "closed" for incident in world.incidents())
+
+
+def test_disarming_recalls_what_was_not_ordered_yet() -> None:
+    world, procs = trained()
+    world.arm()
+    procs[1].state, world.training = "T", False
+    world.refuse_writes = True
+    world.run(15)
+    world.refuse_writes = False
+    world.put(world.keys.arm(), r.Arm(armed=False, author="ann", reason="wait", at=0.0))
+    world.relist()
+    world.run(3)
+    assert world.orders() == []
+    assert [i.action for i in world.incidents()] == ["observe"]
+
+
+def test_what_was_decided_but_never_written_is_decided_again_in_the_next_term() -> None:
+    for relist in (False, True):
+        world, procs = trained()
+        world.refuse_writes = True
+        world.ends(procs[3], signal=9)
+        world.run(0.5)
+        world.engine.step(ev.LeftOffice("lost", world.now))
+        world.run(2)
+        if relist:
+            world.relist()
+        world.refuse_writes = False
+        world.engine.step(ev.TookOffice(2, world.now))
+        world.run(2)
+        [incident] = world.incidents()
+        assert [m.rank for m in incident.culprits] == [3]
+        assert incident.epoch == 2
+
+
+def test_a_crash_reported_late_is_no_stop_by_the_user() -> None:
+    world, procs = trained()
+    world.ends(procs[2], code=1, error="RuntimeError", message=GLOO)
+    world.ends(procs[3], signal=15)
+    world.run(1)
+    world.launcher_ends(procs[2])
+    world.run(5)
+    world.ends(procs[0], signal=9)
+    world.ends(procs[1], signal=15)
+    world.run(1)
+    world.launcher_ends(procs[0])
+    world.run(3)
+    [incident] = world.incidents()
+    assert incident.klass == "worker_dead"
+    assert [m.rank for m in incident.culprits] == [0]
+    assert world.run_states()[0].outcome == "failed"
+
+
+def test_ctrl_c_with_a_rank_that_lost_its_peers_first_is_still_a_stop() -> None:
+    world, procs = trained()
+    world.ends(procs[2], code=1, error="RuntimeError", message=GLOO)
+    world.run(0.2)
+    for proc in (procs[3], procs[0], procs[1]):
+        world.ends(proc, code=1, error="KeyboardInterrupt")
+    world.run(0.3)
+    world.launcher_ends(procs[0])
+    world.launcher_ends(procs[2])
+    world.run(3)
+    assert world.incidents() == []
+    assert world.run_states()[0].outcome == "stopped_by_user"
+
+
+def test_a_node_that_dies_in_bad_weather_is_found() -> None:
+    world = World()
+    nodes = {f"node-{letter}": 2 for letter in "abcd"}
+    world.launch(nodes, meeting="m1")
+    world.run(30)
+    world.silent = {"node-a", "node-b"}
+    world.run(5)
+    world.silent, world.training = {"node-b"}, False
+    world.run(60)
+    found = {incident.klass: incident for incident in world.incidents()}
+    assert {m.node for m in found["node_dead"].culprits} == {"node-b"}
+    assert found["control_plane_delay"].state == "closed"
+
+
+def test_a_hang_in_a_round_that_had_not_recovered_is_acted_upon() -> None:
+    world, procs = trained()
+    world.arm()
+    world.ends(procs[3], signal=9)
+    for proc in procs[:3]:
+        world.ends(proc, signal=15)
+    world.run(1)
+    again = world.launch(NODES, meeting="m2", first_step=1)
+    again[3].phase = "init"  # three ranks make a step, one never does: it stands still
+    world.run(3)
+    world.training = False
+    for proc in again:
+        proc.phase = "train"
+    again[3].state = "T"
+    world.run(20)
+    assert [order.round for order in world.orders()] == [2]
+    assert [i.outcome for i in world.incidents()] == ["superseded", ""]
+
+
+def test_a_rank_that_leaves_early_while_the_others_wait_is_named() -> None:
+    world, procs = trained()
+    world.ends(procs[1], code=0, closed=True)
+    world.training = False
+    world.run(30)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("collective_hang", "page")
+    assert [m.rank for m in incident.culprits] == [1]
+
+
+def test_tidying_up_after_the_training_is_no_hang() -> None:
+    world, procs = trained()
+    for proc in procs[1:]:
+        world.ends(proc, code=0, closed=True)
+    world.training = False
+    world.run(120)
+    assert world.incidents() == []
 
 
 def test_hang_with_a_stopped_rank_is_observed_until_armed_then_ordered_once() -> None:

@@ -1,0 +1,141 @@
+"""Weighing exits: a failure, an end on purpose, or nothing yet. Pure functions of one round and `now`."""
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending, name
+from rankpulse.core.exits import SIGNALS, Exit, Kind
+from rankpulse.core.fleet import RoundView, RunView
+from rankpulse.core.settings import DetectSettings
+
+GRACE_S = 20.0  # torchelastic, Slurm and Kubernetes all wait 30 s between SIGTERM and SIGKILL
+CAUSES = (Kind.KILLED, Kind.FAILED, Kind.ABORTED)
+
+
+def weigh(run: RunView, round_: RoundView, now: float, settings: DetectSettings) -> Diagnosis | Ending | None:
+    """What the exits of a round mean."""
+    telling = sorted(
+        (exit_ for exit_ in round_.exits.values() if exit_.kind not in (Kind.CLEAN, Kind.ORDERED)),
+        key=lambda exit_: exit_.revision,
+    )
+    if not telling:
+        return _finished(run, round_)
+    stops = _stops(telling)
+    went_on = run.current.number > round_.number
+    causes = [exit_ for exit_ in telling if exit_.kind in CAUSES and (went_on or not _of_a_stop(exit_, stops))]
+    if causes:
+        return _crash(round_, causes, now, settings)
+    if stops:
+        return _stop(run, round_, min(stops.values(), key=lambda exit_: exit_.revision), now, settings)
+    return _victims(round_, telling, now, settings)
+
+
+def _stops(telling: list[Exit]) -> dict[str, Exit]:
+    """node -> the exit by which workers there were asked to end.
+
+    torchelastic itself ends the siblings of a worker that failed, by SIGTERM: after a failure on the same node that is
+    an echo, not a wish. SIGINT and its like come from people only, and then some rank may lose its peers first.
+    """
+    stops: dict[str, Exit] = {}
+    failed: set[str] = set()
+    for exit_ in telling:
+        if exit_.kind is not Kind.STOPPED:
+            failed.add(exit_.member.node)
+        elif not exit_.terminated or exit_.member.node not in failed:
+            stops.setdefault(exit_.member.node, exit_)
+    return stops
+
+
+def _of_a_stop(exit_: Exit, stops: dict[str, Exit]) -> bool:
+    """What dies after a stop began is the stop's doing: on its own node at once, elsewhere when the grace is over.
+
+    The exits of two nodes may reach us seconds apart, so that a stop elsewhere explains nothing that dies soon after.
+    """
+    stop = stops.get(exit_.member.node)
+    if stop is not None:
+        return exit_.revision > stop.revision
+    return any(exit_.received_at - other.received_at >= GRACE_S for other in stops.values())
+
+
+def _finished(run: RunView, round_: RoundView) -> Ending | None:
+    ended = [exit_ for exit_ in round_.exits.values() if exit_.kind is Kind.CLEAN]
+    everyone = round_.complete() or run.launchers_gone()
+    if ended and len(ended) == len(round_.members) and everyone:
+        return Ending(d.FINISHED, f"all {len(ended)} ranks ended by themselves, without error")
+    return None
+
+
+def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSettings) -> Diagnosis | None:
+    strongest = max(exit_.kind for exit_ in causes)
+    first = next(exit_ for exit_ in causes if exit_.kind == strongest)
+    if strongest is not Kind.KILLED and now - first.received_at < settings.settle_s and round_.alive():
+        return None  # an exception may be the echo of a death that is still on its way to us
+    group = [first]
+    if strongest is Kind.KILLED:  # several at once have one cause, the machine's memory for one
+        until = first.received_at + settings.settle_s
+        group = [exit_ for exit_ in causes if exit_.kind is Kind.KILLED and exit_.received_at <= until]
+    guilty = {exit_.member for exit_ in group}
+    ended = sorted(round_.exits.values(), key=lambda exit_: exit_.revision)
+    echoes = [exit_ for exit_ in ended if exit_.member not in guilty and exit_.kind is not Kind.CLEAN]
+    reasons = [f"{name(exit_.member)} {exit_.what}" for exit_ in group[:8]]
+    reasons += [f"then {name(exit_.member)} {exit_.what}" for exit_ in echoes[:3]]
+    more = f", and {len(group) - 1} more" if len(group) > 1 else ""
+    return Diagnosis(
+        d.WORKER_DEAD,
+        tuple(exit_.member for exit_ in group[:NAMED_MAX]),
+        d.others(round_, guilty),
+        d.nodes_of(guilty)[:NAMED_MAX],
+        {Kind.KILLED: 0.99, Kind.FAILED: 0.9, Kind.ABORTED: 0.7}[strongest],
+        f"{name(first.member)} {first.what}{more}",
+        tuple(reasons),
+        tuple(exit_.key for exit_ in ended[:NAMED_MAX]),
+        first.received_at,
+    )
+
+
+def _stop(
+    run: RunView, round_: RoundView, first: Exit, now: float, settings: DetectSettings
+) -> Diagnosis | Ending | None:
+    """Workers were asked to end: by torchelastic, which goes on, or by a person or scheduler. The launcher tells."""
+    here_ended = not run.launcher_alive(first.member.node) if run.elastic else not round_.alive()
+    went_on = run.current.number > round_.number
+    waited = now - first.received_at >= settings.stop_settle_s
+    if went_on and (here_ended or round_.membership() != run.current.membership()):
+        return None  # a node left on purpose, or another joined: torchelastic met anew, nothing failed
+    if not went_on and here_ended and (waited or not run.elastic or run.launchers_gone()):
+        signal = SIGNALS.get(first.signal or 0, "a request to stop")
+        return Ending(d.STOPPED_BY_USER, f"{signal} ended the workers, and their launcher ended with them")
+    if not went_on and not waited:
+        return None
+    after = "the job went on without a stop" if went_on else "its launcher neither ended nor went on"
+    return Diagnosis(
+        d.WORKER_DEAD,
+        (first.member,),
+        d.others(round_, (first.member,)),
+        (first.member.node,),
+        0.6,
+        f"{name(first.member)} {first.what}, and {after}",
+        (f"{name(first.member)} {first.what} before any other rank ended", after),
+        (first.key,),
+        first.received_at,
+    )
+
+
+def _victims(round_: RoundView, telling: list[Exit], now: float, settings: DetectSettings) -> Diagnosis | None:
+    first = telling[0]
+    if now - first.received_at < settings.settle_s:
+        return None
+    why = [f"{name(exit_.member)} {exit_.what}" for exit_ in telling[:3]]
+    why.append("every exit seen is that of a rank that lost its peers; none of them went first")
+    unwatched = round_.world_size - len(round_.members)
+    if unwatched:
+        why.append(f"{unwatched} of {round_.world_size} ranks are watched by no agent: one of those may be the cause")
+    return Diagnosis(
+        d.UNKNOWN,
+        (),
+        tuple(sorted(exit_.member.rank for exit_ in telling)),
+        d.nodes_of(exit_.member for exit_ in telling)[:NAMED_MAX],
+        0.3,
+        f"{len(telling)} ranks lost their peers and nobody was seen to go first",
+        tuple(why),
+        tuple(exit_.key for exit_ in telling[:NAMED_MAX]),
+        first.received_at,
+    )
