@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from rankpulse.core import catalogue
+from rankpulse.core.addresses import parse_listen
 
 # values of one metric: label values -> number
 Samples = Mapping[tuple[str, ...], float]
@@ -32,14 +33,6 @@ class CatalogueCollector(Collector):
             yield family
 
 
-def split_address(listen: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port`. Raises ValueError, saying what is expected."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"listen address {listen!r}: use host:port, or an empty one for none")
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
 class HttpServer:
     """Serves until closed."""
 
@@ -51,7 +44,7 @@ class HttpServer:
 
     async def open(self, listen: str) -> str:
         """Listen; returns the address that was taken. Raises OSError (taken, not allowed) or ValueError (bad)."""
-        host, port = split_address(listen)
+        host, port = parse_listen(listen)
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rankpulse.core.settings import BadSettings, Settings, parse
+from rankpulse.store.files import problems
 
 PLACES: Final = ("rankpulse.toml", "/etc/rankpulse/rankpulse.toml")
 MAX_BYTES: Final = 1024 * 1024
@@ -28,17 +29,23 @@ class Flags(NamedTuple):
     monitor_listen: str | None = None
 
 
-def load(flags: Flags, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The effective settings. Raises `BadSettings` with every problem, each line naming its source."""
+def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool = False) -> Settings:
+    """The effective settings. Raises `BadSettings` with every problem, each line naming its source.
+
+    `files`: the files that the settings name are looked for, too.
+    """
     path = find(flags.config, environ)
     tree = read(path) if path else {}
     _override(tree, _from_environment(environ))
     _override(tree, _from_flags(flags))
     try:
-        return parse(tree)
+        settings = parse(tree)
+        if files and (missing := problems(settings.store)):
+            raise BadSettings(missing)
     except BadSettings as error:
         source = str(path) if path else "command line and environment"
         raise BadSettings([f"{source}: {problem}" for problem in error.problems]) from error
+    return settings
 
 
 def find(explicit: str | None, environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from rankpulse.cli import books, live, show, status
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Beat, Leader
-from rankpulse.core.settings import Settings
+from rankpulse.core.settings import Settings, run_dir
 from rankpulse.store.api import Store, StoreError
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -55,13 +55,9 @@ async def run(settings: Settings) -> AsyncIterator[Check]:
     async for check in _store(settings):
         yield check
     yield await _agent(settings)
-    yield _shared_memory(run_dir(settings))
+    yield _shared_memory(run_dir(settings.agent, os.environ))
     yield _share_variable()
     yield await _torch()
-
-
-def run_dir(settings: Settings) -> str:
-    return settings.agent.run_dir or os.environ.get("RANKPULSE_DIR") or "/dev/shm/rankpulse"  # noqa: S108
 
 
 async def _store(settings: Settings) -> AsyncIterator[Check]:
@@ -129,7 +125,7 @@ def _clocks(beats: list[Beat], now: float) -> Check:
 
 
 async def _agent(settings: Settings) -> Check:
-    path = os.path.join(run_dir(settings), "agent.sock")
+    path = os.path.join(run_dir(settings.agent, os.environ), "agent.sock")
     try:
         async with asyncio.timeout(3.0):
             reader, writer = await asyncio.open_unix_connection(path)

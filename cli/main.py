@@ -276,7 +276,7 @@ def show_config(
     from rankpulse.cli.config import Flags, as_toml, load
 
     if check is not None:
-        load(Flags(config=check), environ={})
+        load(Flags(config=check), environ={}, files=True)
         typer.echo(f"{check}: good")
         return
     settings = _settings(config)

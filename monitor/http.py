@@ -1,5 +1,6 @@
 """What the monitor shows over HTTP: `/metrics`, `/healthz`, `/readyz`, `/state`. It changes nothing."""
 
+import errno
 import ipaddress
 import logging
 import socket
@@ -10,21 +11,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from rankpulse.core.settings import BadSettings
+from rankpulse.core.addresses import BadAddress, parse_listen
 
 log = logging.getLogger("rankpulse.monitor")
 
 
-def parse_listen(listen: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` taken apart. Raises `BadSettings`."""
-    host, colon, port = listen.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise BadSettings([f"monitor.listen {listen!r}: must be host:port, for example 127.0.0.1:9460"])
-    return host.strip("[]") or "0.0.0.0", int(port)
-
-
 class PortTaken(Exception):
-    """Nothing can listen there; the text says how to choose another place."""
+    """We cannot listen there; the text says why, and what to do."""
 
 
 class Pages:
@@ -43,8 +36,11 @@ class Pages:
         self._runner: web.AppRunner | None = None
 
     async def start(self, listen: str) -> str:
-        """Serve; returns the URL others can use. Raises `PortTaken` or `BadSettings`."""
-        host, port = parse_listen(listen)
+        """Serve; returns the URL others can use. Raises `PortTaken`."""
+        try:
+            host, port = parse_listen(listen)
+        except BadAddress as error:
+            raise PortTaken(f"monitor.listen {error}") from None
         app = web.Application()
         routes = {"/": self._index, "/metrics": self._metrics, "/state": self._json}
         app.add_routes([web.get(path, handler) for path, handler in routes.items()])
@@ -55,10 +51,7 @@ class Pages:
             await web.TCPSite(self._runner, host, port).start()
         except OSError as error:
             await self.stop()
-            raise PortTaken(
-                f"cannot listen on {listen}: {error.strerror or error}. Another monitor may run here already; "
-                f"choose another place with --listen HOST:PORT or monitor.listen in the configuration"
-            ) from error
+            raise PortTaken(f"cannot listen on {listen}: {_why(error)}") from error
         bound = self._runner.addresses[0]
         if not _is_local(host):
             log.warning("listening on %s: anyone who reaches this port can read it", listen)
@@ -83,6 +76,18 @@ class Pages:
 
     async def _readiness(self, request: web.Request) -> web.Response:
         return _verdict(self._ready())
+
+
+def _why(error: OSError) -> str:
+    """What is in the way, and its remedy."""
+    where = "--listen HOST:PORT or monitor.listen in the configuration"
+    if isinstance(error, socket.gaierror):
+        return f"the name cannot be resolved ({error.strerror}); correct it: {where}"
+    if error.errno == errno.EADDRINUSE:
+        return f"the port is taken. Another monitor may run here already; choose another place with {where}"
+    if error.errno == errno.EACCES:
+        return f"not allowed (ports below 1024 need root); choose another place with {where}"
+    return f"{error.strerror or error}; is it an address of this machine? Correct {where}"
 
 
 def _verdict(reason: str) -> web.Response:

@@ -10,9 +10,10 @@ from typing import Any, Final, TypeAlias
 import grpc
 import grpc.aio
 
+from rankpulse.core.addresses import Endpoint
 from rankpulse.core.settings import StoreSettings
 from rankpulse.store.api import StoreError
-from rankpulse.store.endpoints import Endpoint
+from rankpulse.store.files import problem
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 # A member cut off from the others refuses instead of answering from the past.
@@ -56,6 +57,8 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """The same for Python's ssl, which says clearly what is wrong. Raises `StoreError`."""
+        for name in ("ca_file", "cert_file", "key_file"):
+            _pem(getattr(self, name), name)  # of a missing file ssl does not say which
         try:
             context = ssl.create_default_context(cafile=self.ca_file or None)
         except (ssl.SSLError, OSError) as error:
@@ -76,7 +79,7 @@ def _pem(path: str, name: str) -> bytes | None:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot read store.{name} {path}: {error.strerror}") from error
+        raise StoreError(f"store.{name}: {problem(path) or error.strerror}") from error
 
 
 class _Stamp(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]

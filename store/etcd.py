@@ -14,6 +14,7 @@ from etcd3aio._protobuf import Compare
 from etcd3aio.kv import KVService, prefix_range_end
 
 from rankpulse.core.settings import StoreSettings
+from rankpulse.store import files
 from rankpulse.store.api import (
     Changes,
     Denied,
@@ -69,6 +70,8 @@ class EtcdStore:
         self._timeout_s, self._progress_s, self._clock = settings.timeout_s, progress_s, clock
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._certificates = Certificates.of(settings)
+        if missing := files.problems(settings):
+            raise StoreError("; ".join(missing))
         self._endpoints = parse_endpoints(settings.endpoints, tls=bool(settings.ca_file or settings.cert_file))
         if any(endpoint.tls for endpoint in self._endpoints):
             self._certificates.context()

@@ -10,9 +10,9 @@ from etcd3aio.kv import KVService
 from etcd3aio.lease import LeaseService
 from etcd3aio.maintenance import MaintenanceService
 
+from rankpulse.core.addresses import Endpoint
 from rankpulse.store.api import Denied, StoreError, Unreachable
 from rankpulse.store.channel import Certificates, Metadata, connected, dial
-from rankpulse.store.endpoints import Endpoint
 from rankpulse.store.probe import explain
 
 _PROBE_S: Final = 1.0

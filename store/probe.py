@@ -5,9 +5,9 @@ import socket
 import ssl
 from typing import Final
 
+from rankpulse.core.addresses import Endpoint
 from rankpulse.store.api import Denied, StoreError, Unreachable
 from rankpulse.store.channel import Certificates
-from rankpulse.store.endpoints import Endpoint
 
 # What an HTTP/2 client says first: the preface and an empty SETTINGS frame. A gRPC server answers with SETTINGS.
 _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])

@@ -11,7 +11,6 @@ import pytest
 from agent_bench import Crew, Desk, ask
 from support import eventually
 
-from rankpulse.agent.http import split_address
 from rankpulse.core import catalogue
 from rankpulse.store.memory import MemoryStore
 
@@ -89,7 +88,7 @@ async def test_every_metric_of_the_catalogue_is_served(run_dir: str, store: Memo
     assert '"node": "n1"' in health
 
 
-@pytest.mark.parametrize("listen", ["taken", "nonsense", "127.0.0.1:99999", "203.0.113.1:1"])
+@pytest.mark.parametrize("listen", ["taken", "nohost.invalid:1", "203.0.113.1:1"])
 async def test_an_address_that_cannot_be_had(run_dir: str, store: MemoryStore, listen: str) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -98,8 +97,3 @@ async def test_an_address_that_cannot_be_had(run_dir: str, store: MemoryStore, l
         async with Desk(run_dir, store, listen=address).at_work() as desk:
             await eventually(desk.beat, 10, "a beat all the same")
     assert any(address in line and "goes on without" in line for line in desk.lines.texts)
-
-
-def test_addresses() -> None:
-    assert split_address("[::1]:80") == ("::1", 80)
-    assert split_address(":9465") == ("0.0.0.0", 9465)

@@ -158,6 +158,14 @@ def test_a_bad_file_is_told_whole(tmp_path: Path) -> None:
     refused(here("config", "--check", str(path)), "line 1")
 
 
+def test_files_that_a_file_names_are_looked_for_when_it_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "some.toml"
+    path.write_text('[store]\nca_file = "/nonexistent/ca"\nuser = "u"\npassword_file = "/nonexistent/p"\n')
+    refused(here("config", "--check", str(path)), "/nonexistent/ca does not exist", "/nonexistent/p does not exist")
+    refused(here("status", "--config", str(path)), "store.ca_file: /nonexistent/ca does not exist")
+    assert here("config", "--config", str(path)).returncode == 0
+
+
 def test_a_good_file_is_good_and_the_effective_settings_can_be_printed(tmp_path: Path) -> None:
     (tmp_path / "rankpulse.toml").write_text('cluster = "here"\n')
     assert rankpulse("config", "--check", "rankpulse.toml", cwd=tmp_path).stdout == "rankpulse.toml: good\n"

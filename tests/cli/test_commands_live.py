@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from rankpulse.cli.main import app
 from rankpulse.core import codec
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import Arm, Beat, Incident, Launcher, Member, Record, Roster, RunState
+from rankpulse.core.records import Arm, Beat, Incident, Launcher, Member, Record, Roster, RunState, seated
 from rankpulse.core.settings import StoreSettings
 from rankpulse.store.etcd import open_store
 
@@ -65,7 +65,7 @@ class Cluster:
             world_size=1,
             elastic=True,
             at=time.time(),
-            members=(Member(0, "n1", 0, 100, 1),),
+            seats=seated([Member(0, "n1", 0, 100, 1)]),
             launchers=(Launcher("n1", "99.1" + uid),),
         )
         state = RunState(run_uid=uid, run_id=label, round=1, outcome=outcome, reason="", at=time.time())

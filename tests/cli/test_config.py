@@ -116,6 +116,6 @@ def test_a_huge_file_is_refused_unparsed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_settings_written_as_toml_read_back_the_same(name: str, tmp_path: Path) -> None:
-    settings = load(Flags(preset=name, node='n"\\ ☃', store=("[::1]:2379",)), {})
+    settings = load(Flags(preset=name, run_dir='n"\\ ☃', store=("[::1]:2379",)), {})
     assert parse(tomllib.loads(as_toml(settings))) == settings
     assert read(Path(file(tmp_path, as_toml(settings))))["preset"] == name

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rankpulse.core import settings
 from rankpulse.core.settings import PRESETS, BadSettings, Settings, parse, preset
+from rankpulse.monitor import canary
 
 
 def problems(tree: dict) -> list[str]:
@@ -27,9 +29,9 @@ def test_nothing_given_is_the_default() -> None:
 
 
 def test_a_section_changes_the_preset_it_stands_on() -> None:
-    settings = parse({"preset": "drill", "detect": {"margin_cap_s": 2.5}})
-    assert settings.detect.margin_cap_s == 2.5
-    assert settings.detect.heartbeat_interval_s == 0.5
+    found = parse({"preset": "drill", "detect": {"margin_cap_s": 2.5}})
+    assert found.detect.margin_cap_s == 2.5
+    assert found.detect.heartbeat_interval_s == 0.5
 
 
 def test_all_problems_at_once_each_with_its_key() -> None:
@@ -69,10 +71,60 @@ def test_all_problems_at_once_each_with_its_key() -> None:
         ({"store": {"cert_file": "a"}}, "key_file"),
         ({"store": {"user": "a"}}, "password_file"),
         ({"agent": {"spool_max": 0}}, "spool_max"),
+        ({"agent": {"spool_max": 10**4000}}, "spool_max"),
+        ({"agent": {"node": "we ird"}}, "agent.node"),
+        ({"agent": {"listen": "9465"}}, "agent.listen"),
+        ({"monitor": {"name": "we ird"}}, "monitor.name"),
+        ({"monitor": {"listen": "garbage"}}, "monitor.listen"),
+        ({"monitor": {"tick_interval_s": 1e9}}, "tick_interval_s"),
+        ({"monitor": {"lease_ttl_s": 1e18}}, "lease_ttl_s"),
+        ({"store": {"timeout_s": 1e300}}, "timeout_s"),
+        ({"store": {"endpoints": ["ok:1", "foo"]}}, "store.endpoints: endpoint 'foo'"),
+        ({"store": {"endpoints": ["http://ok:1"], "ca_file": "ca"}}, "use https"),
+        ({"detect": {"canary_late_s": 0.2}}, "canary_late_s must be more than 1"),
+        ({"detect": {"observer_gap_s": 0.05}}, "twice monitor.tick_interval_s"),
+        ({"detect": {"hang_floor_s": 1e9}}, "hang_floor_s"),
+        ({"policy": {"orders_per_run": -1}}, "orders_per_run"),
     ],
 )
 def test_values_that_make_no_sense(tree: dict, word: str) -> None:
     assert any(word in line for line in problems(tree))
+
+
+def test_ranges_are_told_beside_wrong_types_and_nothing_is_said_of_what_has_none() -> None:
+    found = problems(
+        {
+            "detect": {"margin_cap_s": "x", "margin_floor_s": 9.0, "quiet_s": -1.0},
+            "store": {"timeout_s": "soon", "endpoints": ["foo"]},
+            "monitor": 5,
+        }
+    )
+    assert [line.split(":")[0] for line in found] == [
+        "detect.margin_cap_s",
+        "detect.quiet_s",
+        "monitor",
+        "store.endpoints",
+        "store.timeout_s",
+    ]
+
+
+def test_of_an_unknown_preset_only_what_was_given_is_judged() -> None:
+    found = problems({"preset": "lann", "detect": {"margin_cap_s": 0.8, "quiet_s": -1.0}})
+    assert [line.split(":")[0] for line in found] == ["detect.quiet_s", "preset 'lann'"]
+
+
+def test_every_number_has_a_range() -> None:
+    numbers = {
+        f"{section}.{field.name}"
+        for section, kind in settings._SECTIONS.items()
+        for field in msgspec.structs.fields(kind)
+        if field.type in (int, float)
+    }
+    assert numbers == set(settings._RANGES)
+
+
+def test_the_canary_is_written_as_often_as_the_check_thinks() -> None:
+    assert canary.EVERY_S == settings.CANARY_EVERY_S
 
 
 _json = st.recursive(

@@ -1,54 +1,31 @@
-"""Endpoints as people write them."""
+"""The endpoints of a store."""
 
 import pytest
 
+from rankpulse.core.settings import StoreSettings
 from rankpulse.store.api import StoreError
-from rankpulse.store.endpoints import BadEndpoint, parse_endpoint, parse_endpoints
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "shown"),
-    [
-        ("127.0.0.1:2379", "ipv4:127.0.0.1:2379", "http://127.0.0.1:2379"),
-        ("[::1]:2379", "ipv6:[::1]:2379", "http://[::1]:2379"),
-        ("etcd-0.etcd.svc:2379", "dns:///etcd-0.etcd.svc:2379", "http://etcd-0.etcd.svc:2379"),
-        ("localhost:1", "dns:///localhost:1", "http://localhost:1"),
-        ("http://10.0.0.1:2379/", "ipv4:10.0.0.1:2379", "http://10.0.0.1:2379"),
-        ("https://etcd:2379", "dns:///etcd:2379", "https://etcd:2379"),
-        (" HTTPS://[fd00::2]:2379 ", "ipv6:[fd00::2]:2379", "https://[fd00::2]:2379"),
-    ],
-)
-def test_good_forms(text: str, target: str, shown: str) -> None:
-    endpoint = parse_endpoint(text, tls=False)
-    assert (endpoint.target, str(endpoint)) == (target, shown)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "etcd", ":2379", "etcd:", "etcd:port", "etcd:0", "etcd:65536", "::1:2379", "[::1]", "[::1:2379", "[etcd]:1",
-        "ftp://etcd:2379", "http://etcd:2379/v3", "a b:1", "etcd:2379,other:2379", "etcd:²", "10.0.0.256:1",
-        "etcd:2379?x=1", "ipv4:1.2.3.4:5",
-    ],
-)  # fmt: skip
-def test_bad_forms_say_what_a_good_one_is(text: str) -> None:
-    with pytest.raises(BadEndpoint, match="endpoint"):
-        parse_endpoint(text, tls=False)
-
-
-def test_a_password_in_an_endpoint_is_refused_and_not_repeated() -> None:
-    with pytest.raises(BadEndpoint) as refused:
-        parse_endpoint("http://me:secret@etcd:2379", tls=False)
-    assert "secret" not in str(refused.value)
-
-
-def test_certificates_mean_tls() -> None:
-    assert parse_endpoint("etcd:2379", tls=True).tls
-    with pytest.raises(BadEndpoint, match="use https"):
-        parse_endpoint("http://etcd:2379", tls=True)
+from rankpulse.store.endpoints import BadEndpoint, parse_endpoints
+from rankpulse.store.etcd import open_store
 
 
 def test_repeats_count_once_and_none_is_an_error() -> None:
     assert len(parse_endpoints(["a:1", "http://a:1", "b:1"], tls=False)) == 2
     with pytest.raises(StoreError):
         parse_endpoints([], tls=False)
+
+
+@pytest.mark.parametrize("text", ["etcd", "http://me:secret@etcd:2379", "ftp://etcd:1"])
+def test_a_slip_is_a_store_error_that_names_the_setting(text: str) -> None:
+    with pytest.raises(BadEndpoint, match=r"^store\.endpoints: ") as refused:
+        parse_endpoints([text], tls=False)
+    assert "secret" not in str(refused.value)
+
+
+async def test_files_that_do_not_serve_are_all_named() -> None:
+    gone = "/nonexistent/file"
+    settings = StoreSettings(ca_file=gone, cert_file=gone, key_file="/", user="u", password_file=gone)
+    with pytest.raises(StoreError) as refused:
+        await open_store(settings)
+    for name in ("ca_file", "cert_file", "password_file"):
+        assert f"store.{name}: {gone} does not exist" in str(refused.value)
+    assert "store.key_file: / is not a regular file" in str(refused.value)
