@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rankpulse.core.records import Member, Observation
+from rankpulse.core.words import printable
 
 SIGNALS = {
     1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
@@ -92,4 +93,4 @@ def in_words(obs: Observation) -> str:
         text = "ended while no agent watched"
     else:
         text = f"exited with code {code}"
-    return f"{text} ({error}: {message})" if error else text
+    return f"{text} ({printable(error, 80)}: {printable(message)})" if error else text

@@ -12,6 +12,7 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.settings import Settings
 from rankpulse.core.slot import PHASE_TRAIN
+from rankpulse.core.words import printable
 
 LINES_MAX = 2000
 
@@ -59,6 +60,7 @@ class Folder:
             r.Leader: self._leader,
         }
         self._by_kind: dict[str, Callable[[r.Observation, ev.Seen], None]] = {
+            r.WORKER_JOINED: self._worker_joined,
             r.WORKER_EXITED: self._worker_exited,
             r.LAUNCHER_EXITED: self._launcher_exited,
             r.AGENT_STOPPING: self._agent_stopping,
@@ -284,6 +286,15 @@ class Folder:
         else:
             handler(obs, event)
 
+    def _worker_joined(self, obs: r.Observation, event: ev.Seen) -> None:
+        """Beats repeat who it is; what it lacks is said once per run, by its first rank on the node."""
+        missing = printable(obs.detail.get("missing") or "")
+        if missing and obs.local_rank <= 0:
+            self.say(
+                "warning", f"{obs.node}: rank {obs.rank} of {printable(obs.run.run_id if obs.run else '')}: {missing}"
+            )
+        self.fold(event.key)
+
     def _worker_exited(self, obs: r.Observation, event: ev.Seen) -> None:
         if obs.run is None:
             self.fold(event.key)
@@ -319,9 +330,10 @@ class Folder:
         self.fold(event.key)
 
     def _slot_refused(self, obs: r.Observation, event: ev.Seen) -> None:
-        self.say("warning", f"{obs.node}: slot {obs.detail.get('path')} refused: {obs.detail.get('reason')}")
+        path, reason = printable(obs.detail.get("path")), printable(obs.detail.get("reason"))
+        self.say("warning", f"{obs.node}: slot {path} refused: {reason}")
         self.fold(event.key)
 
     def _spool_dropped(self, obs: r.Observation, event: ev.Seen) -> None:
-        self.say("error", f"{obs.node}: observations were lost, its spool was full: {obs.detail.get('dropped')}")
+        self.say("error", f"{obs.node}: observations were lost, its spool was full: {obs.detail.get('dropped')!r:.20}")
         self.fold(event.key)

@@ -45,9 +45,9 @@ class Judge:
         self._ordering.acknowledgements()
         for incident in self._book.open():
             self._follow(incident)
-        self._ordering.orders(stuck)
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
+        self._ordering.orders(stuck)
         self._rosters()
         self._forget()
         return self._desk.wanted

@@ -105,10 +105,14 @@ class Keys:
             return None
         parts = key[len(self.prefix) :].split("/")
         rule = _RULES.get((parts[0], len(parts)))
+        if rule is None or any(not _SAFE.fullmatch(part) for part in parts):
+            return None
         try:
-            return rule(parts) if rule else None
+            parsed = rule(parts)
         except ValueError:
             return None
+        numbers = (name for name in (parsed.names.values() if parsed else ()) if isinstance(name, int))
+        return None if any(number < 0 for number in numbers) else parsed
 
     def roles(self, node: str) -> dict[str, Role]:
         """Least privilege per role: `agent` for one node, `monitor`, `operator`."""

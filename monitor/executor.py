@@ -11,11 +11,13 @@ from typing import Final, NamedTuple
 from rankpulse.core import codec
 from rankpulse.core.events import Action, Create, Erase, Say, Write
 from rankpulse.core.keys import Keys
+from rankpulse.core.words import printable
 from rankpulse.monitor.election import Election, Term
 from rankpulse.monitor.vitals import Vitals
-from rankpulse.store.api import Delete, Guard, Put, Store, StoreError, Uncertain
+from rankpulse.store.api import Delete, Guard, Put, Store, StoreError, TooLarge, Uncertain
 from rankpulse.store.api import Write as StoreWrite
 
+LINE_MAX: Final = 2000
 ERASE_AT_ONCE: Final = 64  # etcd allows 128 operations in a transaction
 DONE, EXISTS, DEPOSED, FAILED = "done", "exists", "deposed", "failed"
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -34,7 +36,7 @@ def say(actions: Sequence[Action]) -> None:
     """Only what is for people: the log lines."""
     for action in actions:
         if isinstance(action, Say):
-            log.log(_LEVELS.get(action.level, logging.INFO), "%s", action.text)
+            log.log(_LEVELS.get(action.level, logging.INFO), "%s", printable(action.text, LINE_MAX))
 
 
 class Executor:
@@ -69,6 +71,10 @@ class Executor:
             return await self._txn(group, term)
         except Uncertain as error:
             return await self._after_doubt(group, term, error)
+        except TooLarge as error:
+            # what the store will never take must not hold up every other decision of the cluster
+            log.error("the record at %s is not written: %s", _key(group[0]), error)
+            return Verdict(DONE, 0, str(error))
         except StoreError as error:
             return Verdict(FAILED, 0, str(error))
 

@@ -96,7 +96,18 @@ def test_every_key_says_what_it_holds(key: str, kind: type[records.Record]) -> N
 
 
 @pytest.mark.parametrize(
-    "key", ["", "/x", KEYS.prefix, KEYS.canary("m"), KEYS.epoch(), KEYS.prefix + "nodes/n/obs/x/y"]
+    "key",
+    [
+        "",
+        "/x",
+        KEYS.prefix,
+        KEYS.canary("m"),
+        KEYS.epoch(),
+        *(
+            KEYS.prefix + rest
+            for rest in ("nodes/n/obs/x/y", "runs/we ird/roster/1", "incidents/a b", "runs/r/roster/-1")
+        ),
+    ],
 )
 def test_foreign_keys_hold_nothing(key: str) -> None:
     assert KEYS.parse(key) is None

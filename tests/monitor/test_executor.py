@@ -132,3 +132,17 @@ def test_grouping_keeps_the_order() -> None:
     actions = (erase, erase, arm(), erase, create(), events.Say("info", "x"))
     assert [len(group) for group in grouped(actions)] == [2, 1, 1, 1, 1]
     assert tuple(action for group in grouped(actions) for action in group) == actions
+
+
+async def test_a_record_the_store_will_never_take_holds_up_nothing(store: MemoryStore, leader: Bench) -> None:
+    huge = records.Incident(id="i1", klass="unknown", state="open", opened_at=0.0, summary="x" * 2_000_000)
+    verdict = await leader.executor.run((events.Write(KEYS.incident("i1"), huge, "huge"), create()))
+    assert verdict.result == DONE
+    assert await store.get(KEYS.incident("i1")) is None
+    assert await who_ordered(store) == "m1"
+
+
+async def test_log_lines_cannot_be_forged(leader: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    await leader.executor.run((events.Say("warning", "slot \x1b[2J\nERROR incident i9: all is lost"),))
+    [line] = [record.getMessage() for record in caplog.records if "slot" in record.getMessage()]
+    assert line.isprintable()
