@@ -160,7 +160,7 @@ def test_every_metric_is_documented(metric: catalogue.Metric) -> None:
 
 def test_every_class_and_action_has_its_advice() -> None:
     told = section("docs/operations.md", "Incident classes")
-    outcomes = (diagnosis.STOPPED_BY_USER, diagnosis.FINISHED)
+    outcomes = (diagnosis.STOPPED_BY_USER, diagnosis.FINISHED, diagnosis.FAILED)
     classes = {value for name, value in vars(diagnosis).items() if name.isupper() and isinstance(value, str)}
     assert [name for name in classes - set(outcomes) if f"| `{name}` |" not in told] == []
     actions = (policy.NONE, policy.ADOPT, policy.RESTART, policy.OBSERVE, policy.PAGE)

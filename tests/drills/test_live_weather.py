@@ -202,6 +202,36 @@ async def test_death_while_no_monitor_runs_is_found_once(scene: Scene) -> None:
     assert (incident.restarts, scene.state.round) == (1, round_ + 1)
 
 
+async def test_a_hang_is_observed_until_armed_and_then_ordered_to_restart_once(scene: Scene) -> None:
+    from rankpulse.core import codec
+
+    state, since = scene.state, time.time()
+    roster = scene.witness.roster(state.run_uid)
+    assert roster is not None
+    victim = roster.members[3]
+    os.kill(victim.pid, signal.SIGSTOP)
+
+    def incident(action: str) -> r.Incident | None:
+        found = scene.witness.incidents(since)
+        return found[0] if found and found[0].action == action else None
+
+    seen = await scene.until(lambda: incident("observe"), 60, "the hang to be observed")
+    assert (seen.klass, [m.pid for m in seen.culprits]) == ("collective_hang", [victim.pid])
+    assert [order for order in scene.witness.all(r.Order) if order.at >= since] == []
+    arm = r.Arm(armed=True, author="test", reason="drill", at=time.time())
+    await scene.stage.store.put(scene.stage.keys.arm(), codec.encode(arm))
+
+    def closed() -> bool:
+        return bool(scene.witness.incidents(since)) and scene.witness.incidents(since)[0].state == "closed"
+
+    await scene.until(closed, 90, "the round that was ordered")
+    await scene.stage.store.delete(scene.stage.keys.arm())
+    [ended] = scene.witness.incidents(since)
+    assert (ended.action, ended.outcome, ended.restarts) == ("restart", "recovered", 1)
+    assert ended.cascade == tuple(sorted({m.rank for m in roster.members} - {victim.rank}))
+    assert len([order for order in scene.witness.all(r.Order) if order.incident == ended.id]) == 1
+
+
 async def test_order_of_an_operator_restarts_every_node_once(scene: Scene) -> None:
     from rankpulse.core import codec
 
@@ -220,12 +250,12 @@ async def test_order_of_an_operator_restarts_every_node_once(scene: Scene) -> No
     assert incident.outcome == "recovered"
     assert scene.state.round == state.round + 1
     assert len(scene.pids() - before) == 4
-    [order] = [order for order in scene.witness.all(r.Order) if order.run_uid == state.run_uid]
+    [order] = [order for order in scene.witness.all(r.Order) if order.incident == incident.id]
     assert len(order.members) == 4
 
 
-def test_children_die_with_the_drill(tmp_path: Path) -> None:
+async def test_children_end_with_the_drill(tmp_path: Path) -> None:
     child = Child("sleeper", ["sleep", "600"], log=tmp_path / "log").start()
     assert child.alive()
-    child.end(grace_s=2.0)
+    await asyncio.to_thread(child.end, grace_s=2.0)
     assert not child.alive()
