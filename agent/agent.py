@@ -9,13 +9,14 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from rankpulse.agent import folder, ledger, proc, rundir
 from rankpulse.agent import host as hosts
-from rankpulse.agent import ledger, proc, rundir
 from rankpulse.agent.arrivals import Arrivals
 from rankpulse.agent.claim import Me, NameTaken
 from rankpulse.agent.clock import Clock
+from rankpulse.agent.endpoints import Endpoints
 from rankpulse.agent.facts import Fact, build_beat
-from rankpulse.agent.http import CatalogueCollector, HttpServer
+from rankpulse.agent.folder import Folder
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
@@ -24,12 +25,11 @@ from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.publish import Publisher
 from rankpulse.agent.report import Report
 from rankpulse.agent.slots import Scanner
-from rankpulse.agent.sock import LocalSocket
 from rankpulse.agent.watch import Workers
-from rankpulse.core import catalogue, records
+from rankpulse.core import records
 from rankpulse.core.keys import Keys, check_name
 from rankpulse.core.records import Beat, NodeState
-from rankpulse.core.settings import Settings
+from rankpulse.core.settings import Settings, run_dir
 from rankpulse.store.api import Store, StoreError
 
 EXIT_OK: Final = 0
@@ -62,21 +62,20 @@ class Agent:
         self._settings, self._store, self._stop, self._log, self._clock = settings, store, stop, log, clock or Clock()
         self._host = host or hosts.read()
         self.node = check_name(settings.agent.node or self._host.name, "node")
-        self.run_dir = os.path.abspath(settings.agent.run_dir or rundir.default())
+        self.run_dir = os.path.abspath(run_dir(settings.agent, os.environ))
         self.capabilities: dict[str, str] = {"nvml": "not read by this version", "host": "ok"}
         self._keys = Keys(settings.cluster)
         self._scanner = Scanner(self.run_dir, sees_all=sees_all)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rankpulse-scan")
         self._scan_began: float | None = None
         self._rng = rng or random.Random()  # noqa: S311 (only spreads retries)
-        self._opened: list[Any] = []
         self._pidfd_problem = proc.pidfd_problem()
 
     async def run(self) -> int:
         """Serve until `stop` is set or another agent has the name. Every way out is said in the log."""
         try:
             rundir.prepare(self.run_dir)
-            lock = rundir.lock(self.run_dir)
+            self._lock = rundir.lock(self.run_dir)
         except rundir.BadRunDir as error:
             self._log.say("error", str(error))
             return EXIT_BAD
@@ -87,36 +86,44 @@ class Agent:
             self._compose()
             return await self._serve()
         finally:
-            os.close(lock)
+            os.close(self._lock)
             self._pool.shutdown(wait=False)
 
     # -- parts --------------------------------------------------------------------------------------------------
     def _compose(self) -> None:
-        spool = self._spool_dir()
-        self._ledger_path = os.path.join(spool, "workers.ledger") if spool else ""
+        self._spool = self._open_spool()
         self.outbox = Outbox(
-            self.node, spool, self._settings.agent.spool_max, self._clock.utc, lambda why: self._able("spool", why)
+            self.node,
+            self._spool,
+            self._settings.agent.spool_max,
+            self._clock.utc,
+            lambda why: self._able("spool", why),
+            lambda text: self._log.say("warning", text),
         )
         self.outbox.load()
         emit = self.outbox.add
         launchers = Launchers(emit, self._remember)
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
-        past = ledger.load(self._ledger_path) if self._ledger_path else None
+        past = ledger.load(self._spool) if self._spool else None
         self._arrivals = Arrivals(self.workers, emit, self._log, self._host.boot_id, past)
         self._settled = False
-        memory = os.path.join(spool, "orders.done") if spool else ""
-        self.orders = Orders(self.node, self._keys, self.workers.kill, emit, self._log, self._remember, memory)
+        self.orders = Orders(self.node, self._keys, self.workers.kill, emit, self._log, self._remember, self._spool)
         self.orders.load()
         self.publisher = self._publisher()
         self._report = Report(self.node, self.workers, self.publisher, self.outbox, self.orders, self.capabilities)
+        listen = self._settings.agent.listen
+        self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
 
-    def _spool_dir(self) -> str:
-        spool = self._settings.agent.spool_dir or os.path.join(self.run_dir, "spool")
-        problem = rundir.private(spool)
-        self._able("spool", f"observations are kept in memory only: {problem}" if problem else "")
-        return "" if problem else spool
+    def _open_spool(self) -> Folder | None:
+        try:
+            spool = folder.private(self._settings.agent.spool_dir or os.path.join(self.run_dir, "spool"))
+        except folder.BadFolder as error:
+            self._able("spool", f"observations are kept in memory only: {error}")
+            return None
+        self._able("spool", "")
+        return spool
 
     def _publisher(self) -> Publisher:
         me = Me(self.node, secrets.token_hex(8), self._host.name, self._host.boot_id, os.getpid())
@@ -159,14 +166,14 @@ class Agent:
 
     def _remember(self) -> None:
         """Write down who is watched, once what an earlier agent wrote there has been dealt with."""
-        if self._ledger_path and self._settled:
+        if self._spool and self._settled:
             rows = tuple(worker.row() for worker in self.workers.table.values())
-            ledger.save(self._ledger_path, Ledger(self._host.boot_id, rows, self.workers.launchers.rows()))
+            ledger.save(self._spool, Ledger(self._host.boot_id, rows, self.workers.launchers.rows()))
 
     # -- life ---------------------------------------------------------------------------------------------------
     async def _serve(self) -> int:
         self.outbox.add(Fact(records.AGENT_STARTED, pid=os.getpid(), detail={"version": hosts.version()}))
-        await self._open_endpoints()
+        await self._endpoints.open()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(self._scan()), _FIRST_SCAN_S)
         self._arrivals.settle_past()
@@ -192,6 +199,8 @@ class Agent:
         while True:
             try:
                 await loop()
+            except rundir.Locked:
+                raise
             except Exception as error:
                 self._able(source, f"failed: {type(error).__name__}: {error}"[:300])
             await asyncio.sleep(_RETRY_S)
@@ -202,7 +211,7 @@ class Agent:
             if task.cancelled():
                 continue
             error = task.exception()
-            if isinstance(error, NameTaken):
+            if isinstance(error, (NameTaken, rundir.Locked)):
                 self._log.say("error", str(error))
                 return EXIT_TAKEN
             if error is not None:
@@ -220,31 +229,30 @@ class Agent:
 
     async def _close(self, tasks: list[asyncio.Task[Any]]) -> None:
         await _cancel(tasks)
-        for one in self._opened:
-            with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(one.close(), 1.0)
+        await self._endpoints.close()
         self._remember()
         self.workers.close()
+        if self._spool:
+            self._spool.close()
 
-    async def _open_endpoints(self) -> None:
-        socket = LocalSocket(
-            os.path.join(self.run_dir, "agent.sock"), {"ping": self._report.ping, "runs": self._report.runs}
-        )
-        await self._open("socket", socket, socket.open())
-        listen = self._settings.agent.listen
-        if listen:
-            http = HttpServer(CatalogueCollector(catalogue.AGENT, self._metrics), self._report.health)
-            await self._open("http", http, http.open(listen), f"{listen}: ")
+    async def _take_directory_again(self) -> None:
+        """The run directory was removed or replaced: what lay in it is made anew. Raises `Locked` and `BadRunDir`."""
+        rundir.prepare(self.run_dir)
+        old, self._lock = self._lock, rundir.lock(self.run_dir)
+        os.close(old)
+        self._log.say("warning", f"run directory {self.run_dir} was removed or replaced under this agent: made anew")
+        if self._spool is None or not self._spool.in_place():
+            self._move_spool()
+        await self._endpoints.open_socket()
 
-    async def _open(self, source: str, server: Any, opening: Coroutine[Any, Any, Any], where: str = "") -> None:
-        try:
-            await opening
-        except (OSError, ValueError) as error:
-            text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            self._able(source, f"not served: {where}{text}; the agent goes on without")
-        else:
-            self._able(source, "")
-        self._opened.append(server)
+    def _move_spool(self) -> None:
+        old, self._spool = self._spool, self._open_spool()
+        self.outbox.move(self._spool)
+        self.orders.folder = self._spool
+        self.orders.save()
+        self._remember()
+        if old:
+            old.close()
 
     def _metrics(self) -> Any:
         return self._report.metrics(self._clock.monotonic(), self._arrivals.refused)
@@ -252,7 +260,13 @@ class Agent:
     async def _scan_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.agent.scan_interval_s)
-            await self._scan()
+            try:
+                if not rundir.holds(self.run_dir, self._lock):
+                    await self._take_directory_again()
+            except rundir.BadRunDir as error:
+                self._able("slots", str(error))
+            else:
+                await self._scan()
 
     async def _scan(self) -> None:
         """Look for new slots, in a thread: a process in trouble can hold up whoever reads its /proc files."""
@@ -263,8 +277,6 @@ class Agent:
             findings = await asyncio.get_running_loop().run_in_executor(self._pool, self._scanner.scan)
         except OSError as error:
             self._able("slots", f"cannot look for workers: {error.strerror} ({self.run_dir})")
-            with contextlib.suppress(rundir.BadRunDir):
-                rundir.prepare(self.run_dir)
         else:
             self._able("slots", "")
             self._arrivals.take(findings, self._clock.monotonic())

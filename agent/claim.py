@@ -6,9 +6,10 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from rankpulse.agent.outbox import MAX_INC
 from rankpulse.core import codec
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Beat, NodeState
+from rankpulse.core.records import AgentClaim, Beat, NodeState, Observation
 from rankpulse.store.api import Guard, Item, Put, Store, Uncertain
 
 
@@ -34,6 +35,7 @@ class Held(NamedTuple):
 
 
 Sleep = Callable[[float], Awaitable[None]]
+Warn = Callable[[str], None]
 
 
 def taken_by(other: AgentClaim) -> NameTaken:
@@ -55,9 +57,17 @@ async def check(store: Store, keys: Keys, me: Me) -> Held | None:
 
 
 async def take(
-    store: Store, keys: Keys, me: Me, *, floor: int, interval_s: float, utc: float, sleep: Sleep = asyncio.sleep
+    store: Store,
+    keys: Keys,
+    me: Me,
+    *,
+    floor: int,
+    interval_s: float,
+    utc: float,
+    sleep: Sleep = asyncio.sleep,
+    warn: Warn = lambda _text: None,
 ) -> Held:
-    """Claim the name with a new incarnation above `floor` and everything in the store.
+    """Claim the name with a new incarnation above `floor` and everything believable in the store.
 
     A holder that surely is dead is replaced at once; of another its beat is watched for three of its heartbeat
     intervals. Raises `NameTaken` when it moves or somebody else is quicker, and `StoreError`s.
@@ -69,7 +79,7 @@ async def take(
         return Held(other.inc, item.modified)  # an earlier attempt of ours that seemed to fail
     if other is not None and not _surely_dead(other, me) and await _beat_moves(store, keys, me.node, interval_s, sleep):
         raise taken_by(other)
-    inc = max(floor, other.inc if other else 0, await _highest_seen(store, keys, me.node)) + 1
+    inc = max(floor, await _highest_seen(store, keys, me.node, warn)) + 1
     claim = AgentClaim(node=me.node, inc=inc, token=me.token, host=me.host, pid=me.pid, boot_id=me.boot_id, at=utc)
     with contextlib.suppress(Uncertain):  # what came of it is read below
         await store.txn([Guard(key, item.modified if item else 0)], [Put(key, codec.encode(claim))])
@@ -80,11 +90,12 @@ async def take(
 
 
 def _decode(item: Item) -> AgentClaim | None:
-    """A claim that cannot be read is nobody's."""
+    """A claim that cannot be read, or be, is nobody's."""
     try:
-        return codec.decode(AgentClaim, item.value)
+        claim = codec.decode(AgentClaim, item.value)
     except codec.Refused:
         return None
+    return claim if 0 <= claim.inc <= MAX_INC else None
 
 
 def _surely_dead(other: AgentClaim, me: Me) -> bool:
@@ -122,20 +133,26 @@ async def _interval_of(store: Store, keys: Keys, node: str) -> float:
         return 0.0
 
 
-async def _highest_seen(store: Store, keys: Keys, node: str) -> int:
+async def _highest_seen(store: Store, keys: Keys, node: str, warn: Warn) -> int:
     """The highest incarnation that left anything in the store (the claim may have been removed by hand)."""
     highest = 0
     for item in (await store.list(keys.node(node))).items:
-        parsed = keys.parse(item.key)
-        if parsed is not None:
-            highest = max(highest, int(parsed.names.get("inc", 0)))
-            if parsed.kind is Beat:
-                highest = max(highest, _beat_inc(item))
+        inc = _inc_of(keys, item)
+        if inc > MAX_INC:
+            warn(f"{item.key[:200]} names an incarnation that cannot be: it is ignored, remove it")
+        else:
+            highest = max(highest, inc)
     return highest
 
 
-def _beat_inc(item: Item) -> int:
+def _inc_of(keys: Keys, item: Item) -> int:
+    """The incarnation in the key, or in the record; 0 when there is none."""
+    parsed = keys.parse(item.key)
+    if parsed is None or parsed.kind not in (Observation, Beat, AgentClaim):
+        return 0
+    if parsed.kind is Observation:
+        return int(parsed.names["inc"])
     try:
-        return codec.decode(Beat, item.value).inc
+        return int(getattr(codec.decode(parsed.kind, item.value), "inc", 0))
     except codec.Refused:
         return 0

@@ -1,14 +1,15 @@
 """The workers and launchers being watched, on disk: what died while no agent ran is told by the next one."""
 
 import contextlib
-import os
-from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from rankpulse.agent.folder import Folder
 from rankpulse.core.records import RunRow
 
-_MAX_BYTES = 8 * 1024 * 1024
+_NAME: Final = "workers.ledger"
+_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -38,30 +39,15 @@ class Ledger(msgspec.Struct, frozen=True):
     launchers: tuple[LauncherRow, ...] = ()
 
 
-def load(path: str) -> Ledger | None:
+def load(folder: Folder) -> Ledger | None:
     """None when there is none, or none that can be read."""
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(_MAX_BYTES), type=Ledger)
+        return msgspec.json.decode(folder.read(_NAME, _MAX_BYTES), type=Ledger)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def save(path: str, ledger: Ledger) -> None:
+def save(folder: Folder, ledger: Ledger) -> None:
     """Whole or not at all. A disk that is full costs only the memory of this, so errors pass."""
     with contextlib.suppress(OSError):
-        replace(path, msgspec.json.encode(ledger))
-
-
-def replace(path: str, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new. Raises OSError."""
-    draft = path + ".tmp"
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-        Path(draft).replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+        folder.write(_NAME, msgspec.json.encode(ledger))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Final
 import msgspec
 
 from rankpulse.agent.facts import Fact
-from rankpulse.agent.ledger import replace
+from rankpulse.agent.folder import Folder
 from rankpulse.agent.log import Log
 from rankpulse.core import codec, records
 from rankpulse.core.keys import Keys
@@ -18,12 +19,13 @@ from rankpulse.core.records import Order
 from rankpulse.store.api import Changes, Listing, Lost, Store, StoreError
 
 _REMEMBERED: Final = 1000
+_MEMORY: Final = "orders.done"
 _RETRY_S: Final = 5.0
 
 
 @dataclass(slots=True)
 class Orders:
-    """`kill` signals the processes of an order that live here; `memory` is the file of executed order ids, or ""."""
+    """`kill` signals the processes of an order that live here; `folder`: where those carried out are kept."""
 
     node: str
     keys: Keys
@@ -31,15 +33,23 @@ class Orders:
     emit: Callable[[Fact], None]
     log: Log
     changed: Callable[[], None] = lambda: None
-    memory: str = ""
+    folder: Folder | None = None
     done_count: int = 0
     _done: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def load(self) -> None:
         """An agent that starts again does not report the orders of its predecessor anew."""
-        if self.memory:
-            with contextlib.suppress(OSError, msgspec.DecodeError), open(self.memory, "rb") as file:
-                self._done.extend(msgspec.json.decode(file.read(1 << 20), type=list[str])[-_REMEMBERED:])
+        if self.folder:
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                self._done.extend(
+                    msgspec.json.decode(self.folder.read(_MEMORY, 1 << 20), type=list[str])[-_REMEMBERED:]
+                )
+
+    def save(self) -> None:
+        """A disk that does not serve costs only the memory of this."""
+        if self.folder:
+            with contextlib.suppress(OSError):
+                self.folder.write(_MEMORY, msgspec.json.encode(list(self._done)))
 
     async def follow(self, store: Store) -> None:
         """Carry out orders as they come, until cancelled; whatever the store does."""
@@ -75,17 +85,22 @@ class Orders:
 
     def obey(self, order: Order) -> None:
         """Carry out an order that concerns this node, unless it has been."""
-        if order.order_id in self._done or not any(member.node == self.node for member in order.members):
+        mark = _mark(order, self.node)
+        if mark in self._done or not order.seats.get(self.node):
             return
         if order.kind != "restart":
             self.log.change(f"kind {order.kind}", "warning", f"orders of kind {order.kind[:40]!r} are not known here")
             return
         killed = self.kill(order)
         self.changed()  # the next agent, too, shall know why they died
-        self._done.append(order.order_id)
+        self._done.append(mark)
         self.done_count += 1
         self.log.say("info", f"order {order.order_id} carried out: {killed} processes killed ({order.reason[:200]})")
         self.emit(Fact(records.ORDER_DONE, detail={"order_id": order.order_id, "killed": killed}))
-        if self.memory:
-            with contextlib.suppress(OSError):
-                replace(self.memory, msgspec.json.encode(list(self._done)))
+        self.save()
+
+
+def _mark(order: Order, node: str) -> str:
+    """What tells an order from every other. Its id does not: a store that was emptied gives the same ones again."""
+    whole = msgspec.json.encode((order.order_id, order.run_uid, order.round, order.seats.get(node, ())))
+    return hashlib.sha256(whole).hexdigest()[:32]

@@ -6,25 +6,24 @@ agent started) it lies in the spool under a provisional name; whichever agent kn
 
 import asyncio
 import contextlib
-import os
 import re
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from rankpulse.agent.facts import Fact
-from rankpulse.agent.ledger import replace
+from rankpulse.agent.folder import Folder
 from rankpulse.core import codec, records
 from rankpulse.core.records import Observation
 
 _NUMBERED = re.compile(r"\d{8,}-\d{10,}\.json")
 _PROVISIONAL = re.compile(r"p-\d{20}-\d{10}\.json")
 _INC: Final = "inc"
+MAX_INC: Final = 2**53  # more starts than any agent will see: a higher number is an error or a forgery
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +36,16 @@ class Entry:
 
 @dataclass(slots=True)
 class Outbox:
-    """`directory` "" means: no disk, memory only. `limit`: at most so many wait; the oldest go first."""
+    """`folder` None means: no disk, memory only. `limit`: at most so many wait; the oldest go first."""
 
     node: str
-    directory: str
+    folder: Folder | None
     limit: int
     utc: Callable[[], float]
     problem: Callable[[str], None] = lambda _reason: None  # told why the disk does not serve, "" when it does again
+    warn: Callable[[str], None] = lambda _text: None  # told what a person may want to look at
     counts: Counter[str] = field(default_factory=Counter)
     dropped: int = 0
-    bad_files: int = 0
     inc: int = 0
     _seq: int = 0
     _provisional: int = 0
@@ -88,15 +87,25 @@ class Outbox:
 
     def last_inc(self) -> int:
         """The highest incarnation this spool has known: never reused, also when the store has been emptied."""
+        if self.folder is None:
+            return 0
         numbers = [int(name.split("-")[0]) for name in self._names() if _NUMBERED.fullmatch(name)]
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(self.directory, _INC)) as file:
-            numbers.append(int(file.read(20)))
-        return max(numbers, default=0) if self.directory else 0
+        with contextlib.suppress(OSError, ValueError):
+            numbers.append(int(self.folder.read(_INC, 20)))
+        return max((number for number in numbers if number <= MAX_INC), default=0)
 
     def remember_inc(self, inc: int) -> None:
-        if self.directory:
+        if self.folder:
             with contextlib.suppress(OSError):
-                replace(os.path.join(self.directory, _INC), str(inc).encode())
+                self.folder.write(_INC, str(inc).encode())
+
+    def move(self, folder: Folder | None) -> None:
+        """The directory is another from now on: what waits is written there, too."""
+        self.folder = folder
+        for _ in range(len(self._waiting)):
+            self._waiting.append(self._spool(self._waiting.popleft().obs))
+        if self.inc:
+            self.remember_inc(self.inc)
 
     def head(self) -> Entry | None:
         """The oldest that waits and has a number."""
@@ -131,13 +140,13 @@ class Outbox:
 
     def _spool(self, obs: Observation) -> Entry:
         entry = Entry(obs)
-        if not self.directory:
+        if self.folder is None:
             return entry
         name = f"{obs.inc:08d}-{obs.seq:010d}.json" if obs.inc else self._provisional_name()
         try:
-            replace(os.path.join(self.directory, name), codec.encode(obs))
+            self.folder.write(name, codec.encode(obs))
         except OSError as error:
-            self.problem(f"observations are kept in memory only: {error.strerror} ({self.directory})")
+            self.problem(f"observations are kept in memory only: {error.strerror} ({self.folder.path})")
             return entry
         self.problem("")
         return changed(entry, file=name)
@@ -147,30 +156,28 @@ class Outbox:
         return f"p-{int(self.utc() * 1e9):020d}-{self._provisional:010d}.json"
 
     def _forget(self, entry: Entry) -> None:
-        if entry.file:
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self.directory, entry.file))
+        if entry.file and self.folder:
+            self.folder.remove(entry.file)
 
     def _names(self) -> list[str]:
-        if not self.directory:
+        if self.folder is None:
             return []
         try:
-            names = os.listdir(self.directory)
+            names = self.folder.names()
         except OSError:
             return []
         return [name for name in names if _NUMBERED.fullmatch(name) or _PROVISIONAL.fullmatch(name)]
 
     def _read(self, name: str) -> Observation | None:
         """The observation in a file; a file that holds none is set aside, for a person to look at."""
-        path = os.path.join(self.directory, name)
+        assert self.folder is not None
         try:
-            with open(path, "rb") as file:
-                obs = codec.decode(Observation, file.read(codec.MAX_BYTES + 1))
-            if obs.inc < 0 or obs.seq < 0 or (obs.inc == 0) != bool(_PROVISIONAL.fullmatch(name)):
+            obs = codec.decode(Observation, self.folder.read(name, codec.MAX_BYTES + 1))
+            if not 0 <= obs.inc <= MAX_INC or obs.seq < 0 or (obs.inc == 0) != bool(_PROVISIONAL.fullmatch(name)):
                 raise codec.Refused("the number in the file is not the one in its name")
-        except (OSError, codec.Refused):
-            self.bad_files += 1
+        except (OSError, codec.Refused) as error:
+            self.warn(f"{self.folder.path}/{name} holds no observation and is set aside as {name}.bad: {error}")
             with contextlib.suppress(OSError):
-                Path(path).replace(path + ".bad")
+                self.folder.rename(name, name + ".bad")
             return None
         return obs

@@ -101,7 +101,13 @@ class Publisher:
     async def _claim(self) -> None:
         floor = max(self.outbox.last_inc(), self.inc)
         held = await claim.take(
-            self.store, self.keys, self.me, floor=floor, interval_s=self.interval_s, utc=self.clock.utc()
+            self.store,
+            self.keys,
+            self.me,
+            floor=floor,
+            interval_s=self.interval_s,
+            utc=self.clock.utc(),
+            warn=lambda text: self.log.change(text, "warning", text),
         )
         self._hold(held)
 

@@ -1,9 +1,12 @@
 """The node's run directory: made like /tmp, for jobs of all users; one agent per directory."""
 
-import contextlib
 import fcntl
 import os
 import stat
+from typing import Final
+
+_LOCK: Final = "agent.lock"
+_LIKE_TMP: Final = 0o1777  # everybody may add, nobody may touch another's
 
 
 class BadRunDir(Exception):
@@ -14,36 +17,49 @@ class Locked(Exception):
     """Another agent serves this directory."""
 
 
-def default() -> str:
-    return os.environ.get("RANKPULSE_DIR") or "/dev/shm/rankpulse"  # noqa: S108 (made and checked like /tmp itself)
-
-
 def prepare(path: str) -> None:
     """Make the run directory (mode 1777) if it is missing. Raises `BadRunDir`.
 
-    Where a job came first and made it, root takes it over: its owner could otherwise swap the agent's files.
+    Where a job came first and made it, root takes it over: its owner could swap the agent's files. For the same
+    reason root serves no other directory that belongs to a user.
     """
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         try:
             os.mkdir(path)
-            os.chmod(path, 0o1777)  # noqa: S103 (as /tmp: everybody may add, nobody may touch another's)
+            os.chmod(path, _LIKE_TMP)
         except FileExistsError:
             pass
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _secure(fd, path)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise BadRunDir(f"run directory {path}: {error.strerror}; set agent.run_dir to a directory of ours") from error
-    try:
-        info = os.fstat(fd)
-        if os.geteuid() == 0 and info.st_uid != 0 and stat.S_IMODE(info.st_mode) == 0o1777:
-            os.fchown(fd, 0, 0)
-    finally:
-        os.close(fd)
+
+
+def _secure(fd: int, path: str) -> None:
+    """As root: nobody else owns the directory, and nobody can rename what others put there."""
+    info = os.fstat(fd)
+    mode = stat.S_IMODE(info.st_mode)
+    if os.geteuid() != 0:
+        return
+    if info.st_uid != 0:
+        if mode != _LIKE_TMP:
+            raise BadRunDir(
+                f"run directory {path} belongs to user {info.st_uid}, who could swap the agent's files: "
+                "remove it, or set agent.run_dir to a directory of ours"
+            )
+        os.fchown(fd, 0, 0)
+        os.fchmod(fd, _LIKE_TMP)
+    elif mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        os.fchmod(fd, mode | stat.S_ISVTX)
 
 
 def lock(directory: str) -> int:
     """Hold `<directory>/agent.lock` for as long as the returned descriptor is open. Raises `Locked` or `BadRunDir`."""
-    path = os.path.join(directory, "agent.lock")
+    path = os.path.join(directory, _LOCK)
     try:
         fd = _open_lock(path)
     except OSError as error:
@@ -72,15 +88,9 @@ def _open_lock(path: str) -> int:
     return os.open(path, flags, 0o644)
 
 
-def private(path: str) -> str:
-    """Make a directory for us alone (mode 0700); returns why it cannot serve, or ""."""
+def holds(directory: str, lock_fd: int) -> bool:
+    """Whether the lock still lies in the directory: if not, another agent could take the directory, too."""
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-        info = os.lstat(path)
-    except OSError as error:
-        return f"{path}: {error.strerror}"
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-        return f"{path} is not a directory of ours alone: remove it, or set agent.spool_dir to another"
-    return ""
+        return os.path.samestat(os.lstat(os.path.join(directory, _LOCK)), os.fstat(lock_fd))
+    except OSError:
+        return False

@@ -23,6 +23,7 @@ class LocalSocket:
         self._answers = answers
         self._server: asyncio.Server | None = None
         self._clients = 0
+        self._made: os.stat_result | None = None
 
     async def open(self) -> None:
         """Listen. Raises OSError with the reason. Any user may connect when root serves; else only our own."""
@@ -30,14 +31,30 @@ class LocalSocket:
             raise OSError(f"path of {len(self._path)} characters, a unix socket can have 107: choose a shorter run_dir")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
-        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_MAX)
-        os.chmod(self._path, 0o666 if os.geteuid() == 0 else 0o600)
+        listener = self._bind()
+        self._made = os.lstat(self._path)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LINE_MAX)
+
+    def _bind(self) -> socket.socket:
+        """A socket that has its mode from the first moment: no name is touched again that another could have put."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        mask = os.umask(0o111 if os.geteuid() == 0 else 0o177)
+        try:
+            listener.bind(self._path)
+        except OSError:
+            listener.close()
+            raise
+        finally:
+            os.umask(mask)
+        return listener
 
     async def close(self) -> None:
+        """Its file is removed, unless another agent's lies there by now."""
         if self._server:
             self._server.close()
             with contextlib.suppress(OSError):
-                os.unlink(self._path)
+                if self._made and os.path.samestat(os.lstat(self._path), self._made):
+                    os.unlink(self._path)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients += 1

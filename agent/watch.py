@@ -13,7 +13,7 @@ from rankpulse.agent.ledger import WorkerRow
 from rankpulse.agent.locate import SlotFile
 from rankpulse.core import records, slot
 from rankpulse.core.identity import Identity, IdentityRefused, understand
-from rankpulse.core.records import Member, Order
+from rankpulse.core.records import Order, Seat
 
 
 @dataclass(slots=True, eq=False)
@@ -131,11 +131,11 @@ class Workers:
 
     def kill(self, order: Order) -> int:
         """SIGKILL the processes that `order` names on this node, and no others; returns how many."""
-        return sum(self._kill(order, member) for member in order.members if member.node == self.node)
+        return sum(self._kill(order, seat) for seat in order.seats.get(self.node, ()))
 
-    def _kill(self, order: Order, member: Member) -> bool:
-        worker = self.table.get((member.pid, member.start))
-        if worker is None or not _concerns(order, member, worker):
+    def _kill(self, order: Order, seat: Seat) -> bool:
+        worker = self.table.get((seat.pid, seat.start))
+        if worker is None or not _concerns(order, seat, worker):
             return False
         owner = proc.status(worker.pid)
         if owner is None or owner.uids != (worker.file.uid,) * 3:
@@ -173,9 +173,9 @@ def _close(found: slots.Adopted) -> None:
     found.file.close()
 
 
-def _concerns(order: Order, member: Member, worker: Worker) -> bool:
+def _concerns(order: Order, seat: Seat, worker: Worker) -> bool:
     """The process plays the part in the run that the order thinks it plays."""
-    return worker.who.run.run_id == order.run_id and worker.who.rank == member.rank
+    return worker.who.run.run_id == order.run_id and worker.who.rank == seat.rank
 
 
 def _read(worker: Worker) -> slot.Slot | None:

@@ -20,7 +20,7 @@ from rankpulse.agent.host import Host
 from rankpulse.agent.log import Log
 from rankpulse.core import codec, settings, slot
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Beat, Member, NodeState, Observation, Order
+from rankpulse.core.records import AgentClaim, Beat, Member, NodeState, Observation, Order, seated
 from rankpulse.store.api import Store
 
 WORKER = """
@@ -243,7 +243,7 @@ class Desk:
     async def order(self, *members: Member, order_id: str = "o1", run_id: str = "train", **changes: Any) -> None:
         order = Order(
             order_id=order_id, run_uid="uid", run_id=run_id, round=0, kind="restart", epoch=1, incident="i", reason="r",
-            author="m", at=0.0, members=members,
+            author="m", at=0.0, seats=seated(members),
         )  # fmt: skip
         order = msgspec.structs.replace(order, **changes)
         await self.store.put(self.keys.order(order.run_uid, order.round, order.kind), codec.encode(order))

@@ -2,13 +2,16 @@
 
 import asyncio
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
-from agent_bench import Crew, Desk
+from agent_bench import Crew, Desk, ask
 from support import eventually
 
+from rankpulse.agent import rundir
+from rankpulse.agent.facts import Fact
 from rankpulse.agent.publish import next_due
 from rankpulse.core import codec, records
 from rankpulse.core.records import AgentClaim
@@ -171,6 +174,45 @@ async def test_one_agent_per_run_directory(run_dir: str, store: MemoryStore) -> 
         async with Desk(run_dir, store, node="n2").at_work() as second:
             assert await asyncio.wait_for(second.task, 5) == 3
     assert any(f"pid {os.getpid()}" in line and "run_dir" in line for line in second.lines.texts)
+
+
+def _lost(desk: Desk) -> bool:
+    return any("removed or replaced" in line for line in desk.lines.texts)
+
+
+@pytest.mark.parametrize("what", ["all", "lock", "spool too"])
+async def test_a_run_directory_that_was_removed_is_made_anew(run_dir: str, store: MemoryStore, what: str) -> None:
+    async with Desk(run_dir, store).at_work() as desk:
+        await eventually(lambda: has(desk, records.AGENT_STARTED), 10, "the start told")
+        store.outage(True)
+        desk.agent.outbox.add(Fact("waits"))
+        if what == "lock":
+            (Path(run_dir) / "agent.lock").unlink()
+        else:
+            Path(run_dir).rename(run_dir + "-away") if what == "all" else shutil.rmtree(run_dir)
+        await eventually(lambda: _lost(desk), 10, "the loss said")
+        await eventually(lambda: list((Path(run_dir) / "spool").glob("0*.json")), 10, "what waits in the spool")
+        assert "node" in await ask(run_dir, b'{"op":"ping"}\n')
+        async with Desk(run_dir, store, node="n2").at_work() as second:
+            assert await asyncio.wait_for(second.task, 5) == 3
+        store.outage(False)
+        await eventually(lambda: has(desk, "waits"), 10, "what waited told")
+    shutil.rmtree(run_dir + "-away", ignore_errors=True)
+
+
+async def test_who_finds_its_directory_taken_stops_and_leaves_it_alone(run_dir: str, store: MemoryStore) -> None:
+    async with Desk(run_dir, store).at_work() as first:
+        await eventually(first.beat, 10, "a beat")
+        Path(run_dir).rename(run_dir + "-away")
+        Path(run_dir).mkdir()
+        Path(run_dir).chmod(0o1777)
+        lock = rundir.lock(run_dir)
+        (Path(run_dir) / "agent.sock").write_text("another's")
+        assert await asyncio.wait_for(first.task, 10) == 3
+    os.close(lock)
+    assert (Path(run_dir) / "agent.sock").exists()
+    assert any("serves" in line and "run_dir" in line for line in first.lines.texts)
+    shutil.rmtree(run_dir + "-away")
 
 
 async def test_a_run_directory_that_cannot_be(store: MemoryStore, tmp_path: Path) -> None:

@@ -84,6 +84,18 @@ async def test_a_garbled_claim_is_nobodys(store: MemoryStore) -> None:
     assert (await claim(store)).inc == 1
 
 
+async def test_incarnations_that_cannot_be_are_ignored_and_told(store: MemoryStore) -> None:
+    told: list[str] = []
+    await other(store, inc=10**300)
+    await store.put(KEYS.beat("n1"), codec.encode(Beat(node="n1", inc=2**53 + 1, seq=1, at=0.0)))
+    await store.put(KEYS.obs("n1", 10**100, 1), b"{}")
+    await store.put(KEYS.obs("n1", 6, 1), b"{}")
+    held = await take(store, KEYS, ME, floor=0, interval_s=1.0, utc=0.0, sleep=no_sleep, warn=told.append)
+    assert held.inc == 7
+    assert [text for text in told if "cannot be" in text] == told
+    assert len(told) == 3
+
+
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_claim_whose_fate_is_not_known(store: MemoryStore, applied: bool) -> None:
     store.uncertain_next_write(applied)

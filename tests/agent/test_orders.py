@@ -114,3 +114,21 @@ async def test_the_next_agent_knows_that_an_order_killed(run_dir: str, crew: Cre
     async with Desk(run_dir, store).at_work() as desk:
         (gone,) = await eventually(lambda: desk.observations(records.WORKER_EXITED), 10, "the exit told")
     assert gone.detail["order_id"] == "o1"
+
+
+async def test_an_order_with_an_old_id_is_another_order(run_dir: str, crew: Crew, store: MemoryStore) -> None:
+    """A store that was emptied, or another one: ids begin anew."""
+    first = crew.job(rank=0)
+    async with Desk(run_dir, store).at_work() as desk:
+        await eventually(desk.ranks, 10, "ranks in the beat")
+        await desk.order(await desk.member(0))
+        await eventually(lambda: done(desk), 10, "the order reported")
+        assert first.reap() == -9
+    await store.delete_prefix(desk.keys.prefix)
+    second = crew.job(rank=0)
+    async with Desk(run_dir, store).at_work() as desk:
+        await eventually(desk.ranks, 10, "ranks in the beat")
+        await desk.order(await desk.member(0))
+        (report,) = await eventually(lambda: done(desk), 10, "the order reported")
+        assert second.reap() == -9
+    assert report.detail == {"order_id": "o1", "killed": 1}

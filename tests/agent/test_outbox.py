@@ -1,14 +1,18 @@
 """Observations are numbered once, kept over restarts, and bounded."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from rankpulse.agent.facts import Fact
+from rankpulse.agent.folder import private
 from rankpulse.agent.outbox import Outbox
 from rankpulse.core import records
 
 
-def box(directory: Path | str, limit: int = 100, node: str = "n1") -> Outbox:
-    outbox = Outbox(node, str(directory), limit, lambda: 1000.0)
+def box(directory: Path | None, limit: int = 100, node: str = "n1", warn: Callable[[str], None] = print) -> Outbox:
+    folder = private(str(directory)) if directory else None
+    outbox = Outbox(node, folder, limit, lambda: 1000.0, warn=warn)
     outbox.load()
     return outbox
 
@@ -62,10 +66,11 @@ def test_a_corrupt_file_is_set_aside(tmp_path: Path) -> None:
     good, bad = sorted(tmp_path.glob("*.json"))
     bad.write_bytes(b"\xff" * 10)
     (tmp_path / "00000001-0000000009.json").symlink_to(tmp_path / "nothing")
-    second = box(tmp_path)
+    told: list[str] = []
+    second = box(tmp_path, warn=told.append)
     second.number(2)
     assert drain(second) == [(1, 1, "a")]
-    assert second.bad_files == 2
+    assert ["set aside" in text for text in told] == [True, True]
     assert not good.exists()
     assert bad.with_suffix(".json.bad").exists()
 
@@ -87,14 +92,36 @@ def test_an_incarnation_is_remembered_also_when_nothing_waits(tmp_path: Path) ->
     assert box(tmp_path).last_inc() == 6
 
 
+def test_incarnations_that_cannot_be_are_not_remembered(tmp_path: Path) -> None:
+    (tmp_path / "inc").write_text("9" * 20)
+    (tmp_path / f"{'9' * 30}-0000000001.json").write_text("{}")
+    assert box(tmp_path).last_inc() == 0
+    box(tmp_path).remember_inc(6)
+    assert box(tmp_path).last_inc() == 6
+
+
+def test_what_waits_moves_to_another_directory(tmp_path: Path) -> None:
+    outbox = box(tmp_path / "a")
+    outbox.number(4)
+    outbox.add(Fact("a"))
+    shutil.rmtree(tmp_path / "a")
+    outbox.move(private(str(tmp_path / "b")))
+    again = box(tmp_path / "b")
+    assert again.last_inc() == 4
+    again.number(5)
+    assert drain(again) == [(4, 1, "a")]
+
+
 def test_without_a_disk_everything_is_kept_in_memory(tmp_path: Path) -> None:
     problems: list[str] = []
-    outbox = Outbox("n1", str(tmp_path / "missing"), 10, lambda: 0.0, problems.append)
+    gone = private(str(tmp_path / "gone"))
+    (tmp_path / "gone").rmdir()
+    outbox = Outbox("n1", gone, 10, lambda: 0.0, problems.append)
     outbox.number(1)
     outbox.add(Fact("a"))
     assert "memory" in problems[0]
     assert drain(outbox) == [(1, 1, "a")]
-    nowhere = box("")
+    nowhere = box(None)
     nowhere.number(1)
     nowhere.add(Fact("b"))
     assert drain(nowhere) == [(1, 1, "b")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rankpulse.agent import rundir
+from rankpulse.agent import folder, rundir
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: acts as several users")
 
@@ -34,14 +34,47 @@ def test_one_holder_per_directory(tmp_path: Path) -> None:
     os.close(rundir.lock(str(tmp_path)))
 
 
+def test_a_lock_that_was_removed_or_replaced_is_not_held(tmp_path: Path) -> None:
+    lock = rundir.lock(str(tmp_path))
+    assert rundir.holds(str(tmp_path), lock)
+    (tmp_path / "agent.lock").unlink()
+    assert not rundir.holds(str(tmp_path), lock)
+    (tmp_path / "agent.lock").write_text("")
+    assert not rundir.holds(str(tmp_path), lock)
+    os.close(lock)
+
+
 def test_a_private_directory(tmp_path: Path) -> None:
-    assert rundir.private(str(tmp_path / "spool")) == ""
+    folder.private(str(tmp_path / "spool")).close()
     assert stat.S_IMODE((tmp_path / "spool").stat().st_mode) == 0o700
     (tmp_path / "link").symlink_to(tmp_path / "spool")
-    assert "remove it" in rundir.private(str(tmp_path / "link"))
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    assert "remove it" in rundir.private(str(tmp_path / "open"))
+    (tmp_path / "file").write_text("")
+    for name in ("link", "open", "file"):
+        with pytest.raises(folder.BadFolder, match="remove it"):
+            folder.private(str(tmp_path / name))
+
+
+def test_a_folder_is_left_by_no_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("secret")
+    ours = folder.private(str(tmp_path / "spool"))
+    for name in ("a", "b.tmp"):
+        (tmp_path / "spool" / name).symlink_to(victim / "file")
+    with pytest.raises(OSError, match="symbolic links"):
+        ours.read("a", 10)
+    with pytest.raises(OSError, match="symbolic links"):
+        ours.write("b", b"x")
+    (tmp_path / "spool").rename(tmp_path / "away")
+    (tmp_path / "spool").symlink_to(victim)
+    assert not ours.in_place()
+    ours.write("c", b"x")
+    assert [path.name for path in victim.iterdir()] == ["file"]
+    assert (victim / "file").read_text() == "secret"
+    assert ours.read("c", 10) == b"x"
+    ours.close()
 
 
 @root_only
@@ -60,4 +93,26 @@ def test_root_takes_over_what_a_job_made(tmp_path: Path) -> None:
     assert path.stat().st_uid == 0
     os.close(rundir.lock(str(path)))
     assert lock.stat().st_uid == 0
-    assert "remove it" in rundir.private(str(spool))
+    with pytest.raises(folder.BadFolder, match="remove it"):
+        folder.private(str(spool))
+
+
+@root_only
+@pytest.mark.parametrize("mode", [0o755, 0o700, 0o777])
+def test_root_serves_no_other_directory_of_a_user(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    path.chmod(mode)
+    os.chown(path, 12345, 12345)
+    with pytest.raises(rundir.BadRunDir, match=r"belongs to user 12345.*set agent\.run_dir"):
+        rundir.prepare(str(path))
+    assert path.stat().st_uid == 12345
+
+
+@root_only
+def test_root_lets_nobody_rename_what_others_put_there(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    path.mkdir()
+    path.chmod(0o777)
+    rundir.prepare(str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o1777
