@@ -103,7 +103,7 @@ class Agent:
         self.outbox.load()
         emit = self.outbox.add
         launchers = Launchers(emit, self._remember)
-        self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers)
+        self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
         past = ledger.load(self._spool) if self._spool else None
         self._arrivals = Arrivals(self.workers, emit, self._log, self._host.boot_id, past)

@@ -91,6 +91,7 @@ class Arrivals:
                     start=gone.dead.start,
                     launcher="",
                     owner=gone.file.uid,
+                    machine=self.boot_id,
                 )
             except IdentityRefused as error:
                 path = f"{self.workers.run_dir}/{gone.file.directory}/{gone.file.name}"

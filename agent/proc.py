@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 _INFO: Final = struct.Struct("QQ12i")
 _PIDFD_GET_INFO: Final = 0xC040FF0B
 _INFO_EXIT: Final = 1 << 3
+_WRAPPERS_MAX = 16
+_ENVIRON_MAX = 1 << 20
 
 
 class Stat(NamedTuple):
@@ -61,6 +63,27 @@ def parse_stat(content: str) -> Stat | None:
         return Stat(int(head.split()[0]), fields[0], int(fields[1]), int(fields[19]), int(fields[-1]))
     except (ValueError, IndexError):
         return None
+
+
+def launcher_of(parent: int) -> Stat | None:
+    """The process that launched a worker: its parent, or the first ancestor that was not given a rank itself.
+
+    A wrapper between torchrun and the worker (a shell script, `uv run`, a profiler) has torchrun's environment for it.
+    """
+    for _ in range(_WRAPPERS_MAX):
+        found = stat(parent) if parent else None
+        if found is None or not _has_rank(parent):
+            return found
+        parent = found.ppid
+    return None
+
+
+def _has_rank(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(entry.startswith(b"TORCHELASTIC_RUN_ID=") for entry in file.read(_ENVIRON_MAX).split(b"\0"))
+    except OSError:
+        return False  # not ours to look at: then the parent is the best that is known
 
 
 def status(pid: int) -> Status | None:

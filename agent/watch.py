@@ -49,6 +49,7 @@ class Workers:
     emit: Callable[[Fact], None]
     changed: Callable[[], None]
     launchers: Launchers
+    machine: str = ""  # its boot id
     per_user: int = 256  # a beat must stay small, whatever a user starts
     table: dict[tuple[int, int], Worker] = field(default_factory=dict)
 
@@ -61,12 +62,18 @@ class Workers:
         if len([worker for worker in self.table.values() if worker.file.uid == found.file.uid]) >= self.per_user:
             _close(found)
             return f"user {found.file.uid} has {self.per_user} watched workers on this node already"
-        parent = proc.stat(process.parent) if process.parent else None
+        parent = proc.launcher_of(process.parent)
         launcher = (parent.pid, parent.start) if parent else (0, 0)
         named = f"{launcher[0]}.{launcher[1]}" if parent else ""
         try:
             who = understand(
-                identity, node=self.node, pid=process.pid, start=process.start, launcher=named, owner=found.file.uid
+                identity,
+                node=self.node,
+                pid=process.pid,
+                start=process.start,
+                launcher=named,
+                owner=found.file.uid,
+                machine=self.machine,
             )
         except IdentityRefused as error:
             _close(found)

@@ -6,6 +6,7 @@ from rankpulse.core.exits import SIGNALS, Exit, Kind
 from rankpulse.core.fleet import RoundView, RunView
 from rankpulse.core.settings import DetectSettings
 
+CAUSE_WINDOW = 3.0  # times settle_s: what dies later, torchelastic's grace over or a person impatient, is a consequence
 GRACE_S = 20.0  # torchelastic, Slurm and Kubernetes all wait 30 s between SIGTERM and SIGKILL
 CAUSES = (Kind.KILLED, Kind.FAILED, Kind.ABORTED)
 
@@ -64,14 +65,18 @@ def _finished(run: RunView, round_: RoundView) -> Ending | None:
 
 
 def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSettings) -> Diagnosis | None:
-    strongest = max(exit_.kind for exit_ in causes)
-    first = next(exit_ for exit_ in causes if exit_.kind == strongest)
+    window = [
+        exit_ for exit_ in causes if exit_.received_at <= causes[0].received_at + CAUSE_WINDOW * settings.settle_s
+    ]
+    strongest = max(exit_.kind for exit_ in window)
+    first = next(exit_ for exit_ in window if exit_.kind == strongest)
     if strongest is not Kind.KILLED and now - first.received_at < settings.settle_s and round_.alive():
         return None  # an exception may be the echo of a death that is still on its way to us
-    group = [first]
+    until = first.received_at + settings.settle_s
     if strongest is Kind.KILLED:  # several at once have one cause, the machine's memory for one
-        until = first.received_at + settings.settle_s
-        group = [exit_ for exit_ in causes if exit_.kind is Kind.KILLED and exit_.received_at <= until]
+        group = [exit_ for exit_ in window if exit_.kind is Kind.KILLED and exit_.received_at <= until]
+    else:  # the same words from several ranks are the program's own fault, not the first one's
+        group = [exit_ for exit_ in window if exit_.kind is strongest and exit_.what == first.what]
     guilty = {exit_.member for exit_ in group}
     ended = sorted(round_.exits.values(), key=lambda exit_: exit_.revision)
     echoes = [exit_ for exit_ in ended if exit_.member not in guilty and exit_.kind is not Kind.CLEAN]
@@ -95,12 +100,13 @@ def _stop(
     run: RunView, round_: RoundView, first: Exit, now: float, settings: DetectSettings
 ) -> Diagnosis | Ending | None:
     """Workers were asked to end: by torchelastic, which goes on, or by a person or scheduler. The launcher tells."""
-    here_ended = not run.launcher_alive(first.member.node) if run.elastic else not round_.alive()
+    here_ended = not run.launchers.get(first.launcher, True) if run.elastic else not round_.alive()
     went_on = run.current.number > round_.number
     waited = now - first.received_at >= settings.stop_settle_s
     if went_on and (here_ended or round_.membership() != run.current.membership()):
         return None  # a node left on purpose, or another joined: torchelastic met anew, nothing failed
-    if not went_on and here_ended and (waited or not run.elastic or run.launchers_gone()):
+    everyone = not run.elastic or (run.launchers_gone() and not round_.alive())
+    if not went_on and here_ended and (waited or everyone):
         signal = SIGNALS.get(first.signal or 0, "a request to stop")
         return Ending(d.STOPPED_BY_USER, f"{signal} ended the workers, and their launcher ended with them")
     if not went_on and not waited:

@@ -51,13 +51,20 @@ class Desk:
         moved = [number for number, view in run.rounds.items() if view.stepped()]
         spent = len([number for number in ordered if number >= max(moved, default=0)])
         left = self.settings.policy.orders_per_run - spent
-        return policy.Facts(run.elastic, any(run.launchers.values()), self.armed, left)
+        there = any(run.launchers.values()) or not run.launchers  # one that was never seen may well be there
+        return policy.Facts(run.elastic, there, self.armed, left)
 
-    def open(self, found: Diagnosis, where: tuple[RunView, RoundView] | None = None) -> r.Incident:
-        """Open an incident of a round, or, without one, of the fleet."""
-        choice, run = policy.choose(found, policy.NOBODY), ("", "", -1)
+    def open(
+        self,
+        found: Diagnosis,
+        where: tuple[RunView, RoundView] | None = None,
+        choice: policy.Choice | None = None,
+    ) -> r.Incident:
+        """Open an incident of a round, or, without one, of the fleet. `choice`: a person's, else the policy's."""
+        facts, run = policy.NOBODY, ("", "", -1)
         if where is not None:
-            choice, run = policy.choose(found, self.facts(where[0])), (where[0].uid, where[0].run_id, where[1].number)
+            facts, run = self.facts(where[0]), (where[0].uid, where[0].run_id, where[1].number)
+        choice = choice or policy.choose(found, facts)
         self._opened += 1
         id_ = f"i{self.epoch:04d}-{self._opened:04d}"
         while self.book.get(id_) is not None:  # a store that was wiped counts epochs from one again

@@ -4,7 +4,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from rankpulse.core.records import Member, Observation
+from rankpulse.core.records import Launcher, Member, Observation
 from rankpulse.core.words import printable
 
 SIGNALS = {
@@ -45,6 +45,7 @@ class Exit(NamedTuple):
     signal: int | None
     terminated: bool  # by SIGTERM, which torchelastic uses as well as people
     what: str  # in plain words
+    launcher: Launcher
     received_at: float
     revision: int
 
@@ -53,8 +54,9 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     member = Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
     signal = obs.detail.get("signal")
     number = signal if isinstance(signal, int) else None
+    launcher = Launcher(obs.node, obs.run.launcher if obs.run is not None else "")
     terminated = number == 15 or obs.detail.get("code") == 143
-    return Exit(key, member, kind_of(obs), number, terminated, in_words(obs), received_at, revision)
+    return Exit(key, member, kind_of(obs), number, terminated, in_words(obs), launcher, received_at, revision)
 
 
 def kind_of(obs: Observation) -> Kind:
@@ -88,9 +90,9 @@ def in_words(obs: Observation) -> str:
         name = SIGNALS.get(signal, f"signal {signal}") if isinstance(signal, int) else f"signal {signal}"
         text = f"killed by {name}" if kind_of(obs) is not Kind.STOPPED else f"ended by {name}"
     elif code is None and not detail.get("closed") and not error:
-        text = "gone without a word while no agent watched: killed, by whom is not known"
+        text = "gone without a word before an agent could watch it: killed, by whom is not known"
     elif code is None:
-        text = "ended while no agent watched"
+        text = "ended before an agent could watch it"
     else:
         text = f"exited with code {code}"
     return f"{text} ({printable(error, 80)}: {printable(message)})" if error else text

@@ -31,6 +31,14 @@ def process_of(member: Member) -> Process:
     return Process(member.node, member.pid, member.start)
 
 
+class Silence(NamedTuple):
+    """What is remembered of a silence that has ended."""
+
+    lasted_s: float
+    ended_at: float  # observer's monotonic seconds
+    steps: dict[tuple[int, int], int]  # (pid, start) -> step in the last beat before it
+
+
 @dataclass
 class NodeView:
     """One node, as its beats show it."""
@@ -44,6 +52,7 @@ class NodeView:
     leaving: bool = False  # its agent said goodbye: silence is expected
     silent_since: float | None = None  # the deadline it missed
     relisted: bool = False  # the next beat is taken as it is, whatever its incarnation
+    silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
     goodbye_key: str = ""  # the observation in which it said so
 
 
@@ -72,16 +81,21 @@ class RoundView:
     def alive(self) -> list[Member]:
         return [member for member in self.members.values() if process_of(member) not in self.exits]
 
+    def reporting(self) -> set[int]:
+        """The ranks that have reported a step."""
+        return {rank for rank, progress in self.progress.items() if progress.first_step >= 0}
+
     def stepped(self) -> bool:
         """Every rank of the round has finished a step."""
-        return self.complete() and all(
-            rank in self.progress and self.progress[rank].first_step >= 0 for rank in self.members
-        )
+        return self.complete() and len(self.reporting()) == self.world_size
 
     def resumed_from(self) -> int | None:
-        """The step the round went on from: one before the first that its ranks finished."""
-        firsts = [progress.first_step for progress in self.progress.values() if progress.first_step >= 0]
-        return max(min(firsts) - 1, 0) if firsts else None
+        """The step the round went on from: one before the first that its ranks finished.
+
+        None when no rank says so: counted optimizer steps start at nothing in every process.
+        """
+        firsts = [self.progress[rank].first_step for rank in self.reporting()]
+        return min(firsts) - 1 if firsts and min(firsts) > 0 else None
 
 
 @dataclass
@@ -125,6 +139,7 @@ class Fleet:
         self._by_process: dict[Process, tuple[RunView, RoundView]] = {}
         self._by_launcher: dict[Launcher, RunView] = {}
         self.changed_rosters: set[tuple[str, int]] = set()
+        self.merged: list[str] = []  # uids of runs that turned out to be part of others, to be erased
         self.dropped_rosters: list[tuple[str, int]] = []  # too old to matter, to be erased
 
     def node(self, name: str) -> NodeView:
@@ -146,16 +161,41 @@ class Fleet:
             return known
         launcher = Launcher(member.node, row.launcher)
         run = self._run(row, launcher) or self._new_run(row, revision)
-        if row.elastic and launcher not in run.launchers:
+        self._gather(run, row, now)
+        if row.elastic and row.launcher and launcher not in run.launchers:
             run.launchers[launcher] = True
             self._by_launcher[launcher] = run
         round_ = self._round(run, row, member, now)
         self._join(run, round_, member)
         return run, round_
 
+    def _gather(self, run: RunView, row: RunRow, now: float) -> None:
+        """A newcomer's ranks may be seen at a meeting before those of the run that meets there: they are one run."""
+        for other in list(self.runs.values()):
+            if other is run or not other.open() or other.run_id != run.run_id or other.elastic != run.elastic:
+                continue
+            if len(other.rounds) == 1 and other.current.meeting == row.meeting and run.elastic:
+                self._merge(other, run, row, now)
+
+    def _merge(self, other: RunView, run: RunView, row: RunRow, now: float) -> None:
+        old = other.current
+        fresh = run.rounds and run.current.meeting == row.meeting
+        into = run.current if fresh else self._round_numbered(run, max(run.rounds, default=0) + 1, row, now)
+        for member in old.members.values():
+            if member.rank not in into.members:
+                self._join(run, into, member)
+        into.progress.update({rank: seen for rank, seen in old.progress.items() if rank not in into.progress})
+        into.exits.update(old.exits)
+        for launcher, there in other.launchers.items():
+            run.launchers.setdefault(launcher, there)
+            self._by_launcher[launcher] = run
+        run.launcher_keys += other.launcher_keys
+        del self.runs[other.uid]
+        self.merged.append(other.uid)
+
     def _run(self, row: RunRow, launcher: Launcher) -> RunView | None:
         """The open run it belongs to. What a job says of its own run_uid is not believed: see `RunRow`."""
-        run = self._by_launcher.get(launcher) if row.elastic else None
+        run = self._by_launcher.get(launcher) if row.elastic and row.launcher else None
         if run is not None and not run.open() and all(row.meeting != old.meeting for old in run.rounds.values()):
             run = None  # it was taken for ended, and its torchrun went on to another meeting after all
         return run or next((run for run in self.runs.values() if self._meets(run, row, launcher)), None)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.exits import exit_of
-from rankpulse.core.fleet import Fleet, NodeView, RoundView, RunView, process_of
+from rankpulse.core.fleet import Fleet, NodeView, Process, RoundView, RunView, Silence, process_of
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.progress import RankProgress
@@ -15,6 +15,7 @@ from rankpulse.core.slot import PHASE_TRAIN
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
+MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
 
 
 class Return(NamedTuple):
@@ -23,7 +24,7 @@ class Return(NamedTuple):
     node: str
     silence_s: float
     restarted: bool  # another incarnation of its agent
-    moved: tuple[int, int, int] | None  # (rank, step before, step after): its job went on meanwhile
+    moved: tuple[int, int, int] | None  # (rank, step before, step after): proof that its job went on meanwhile
 
 
 class Folder:
@@ -148,6 +149,8 @@ class Folder:
         self._folded.clear()
         self._erased.update(keys)
         dropped, self.fleet.dropped_rosters = self.fleet.dropped_rosters, []
+        merged, self.fleet.merged = self.fleet.merged, []
+        keys += [key for uid in merged for key in (self.keys.run_state(uid), self.keys.roster(uid, 1))]
         return keys + [self.keys.roster(uid, number) for uid, number in dropped]
 
     def take_lines(self) -> list[ev.Say]:
@@ -188,7 +191,8 @@ class Folder:
             if 0 <= row.run < len(beat.runs) and 0 <= row.phase < len(beat.phases):
                 self._rank(beat, row, event)
         if node.silent_since is not None:
-            self._returned(node, beat, silence_s)
+            self._returned(node, beat, silence_s, event.received_at)
+        self._moved_meanwhile(node, beat, event.received_at)
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
 
     def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
@@ -203,13 +207,33 @@ class Folder:
     def _others_silent(self, node: NodeView) -> bool:
         return any(other.silent_since is not None for other in self.fleet.nodes.values() if other is not node)
 
-    def _returned(self, node: NodeView, beat: r.Beat, silence_s: float) -> None:
-        """Heard again: compare what the last beat before the silence said with this one."""
-        before = {(row.pid, row.start): row.step for row in node.beat.ranks} if node.beat is not None else {}
-        moves = ((row.rank, before.get((row.pid, row.start), row.step), row.step) for row in beat.ranks)
-        moved = next((move for move in moves if move[2] > move[1] >= 0), None)
-        self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, moved))
+    def _returned(self, node: NodeView, beat: r.Beat, silence_s: float, now: float) -> None:
+        """Heard again. What its job did meanwhile is judged by the beats that follow: the first may be an old one."""
+        rows = node.beat.ranks if node.beat is not None else ()
+        node.silence = Silence(silence_s, now, {(row.pid, row.start): row.step for row in rows})
         node.silent_since = None
+        self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, None))
+
+    def _moved_meanwhile(self, node: NodeView, beat: r.Beat, now: float) -> None:
+        """Steps beyond what the time since the silence allows were made during it."""
+        silence = node.silence
+        if silence is None:
+            return
+        since_s = now - silence.ended_at
+        for row in beat.ranks:
+            before = silence.steps.get((row.pid, row.start), row.step)
+            found = self.fleet.where(Process(beat.node, row.pid, row.start))
+            step_s = found[0].clocks.typical_step_s() if found is not None else None
+            if (
+                before >= 0
+                and row.step > before
+                and (row.step - before) * (step_s or 0.0) > silence.lasted_s / 2 + since_s
+            ):
+                self.returns.append(Return(node.name, silence.lasted_s, False, (row.rank, before, row.step)))
+                node.silence = None
+                return
+        if since_s > MOVED_WITHIN_S:
+            node.silence = None
 
     def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen) -> None:
         member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)

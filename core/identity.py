@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -32,22 +33,28 @@ def text(value: object, limit: int = TEXT_MAX) -> str:
     return value[:limit].encode("utf-8", "replace").decode("utf-8")
 
 
-def meeting(identity: Mapping[str, Any], node: str, pid: int, start: int, owner: int) -> str:
+_LOOPBACK: Final = re.compile(r"(127\.[0-9.]+|localhost|\[?::1\]?):[0-9]*")
+
+
+def meeting(identity: Mapping[str, Any], node: str, pid: int, start: int, owner: int, machine: str = "") -> str:
     """Where the ranks of one round met, as 16 hex digits: the same on all nodes of a round.
 
-    The owner's uid, which the kernel told, is part of it: nobody joins another user's round by claiming its address.
-
-    Known by the rendezvous address or the batch job; a process with neither meets only itself.
+    Known by the rendezvous address or the batch job; a process with neither meets only itself. The owner's uid, which
+    the kernel told, is part of it: nobody joins another user's round by claiming its address. `machine` names the
+    machine itself (its boot id): a loopback address means another place on each.
     """
     master, slurm = text(identity.get("master")), text(identity.get("slurm"))
     if master or slurm:
         place: list[object] = [text(identity.get("run_id")), master, slurm, identity.get("world_size"), owner]
+        place += [machine] if _LOOPBACK.fullmatch(master) else []
     else:
         place = [node, pid, start]
     return hashlib.sha256(json.dumps(place).encode()).hexdigest()[:16]
 
 
-def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, launcher: str, owner: int) -> Identity:
+def understand(
+    identity: Mapping[str, Any], *, node: str, pid: int, start: int, launcher: str, owner: int, machine: str = ""
+) -> Identity:
     """The identity of process (`pid`, `start`) on `node`, checked. Raises `IdentityRefused`.
 
     Texts are cut to `TEXT_MAX` characters; numbers out of bounds are refused, never bent.
@@ -57,7 +64,7 @@ def understand(identity: Mapping[str, Any], *, node: str, pid: int, start: int, 
     local_rank = _number(identity, "local_rank", -1, world - 1)  # -1: not every launcher tells
     run = RunRow(
         run_id=text(identity.get("run_id")),
-        meeting=meeting(identity, node, pid, start, owner),
+        meeting=meeting(identity, node, pid, start, owner, machine),
         launcher=launcher,
         world_size=world,
         elastic=identity.get("elastic") is True,

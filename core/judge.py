@@ -17,6 +17,7 @@ from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
 from rankpulse.core.weather import Weather
 
+QUIET_ROUNDS = 4.0  # times quiet_s: a round without step reports that lived for so long has recovered
 ROSTER_SETTLE_S = 1.0  # a round that is still gathering is written now and then, not once per rank
 INCIDENTS_KEPT, RUNS_KEPT = 500, 200  # closed ones
 RESTATED = (d.WORKER_DEAD, d.UNKNOWN)  # classes whose culprits later exits may correct
@@ -32,6 +33,7 @@ class Judge:
         self._weather = Weather(self._desk)
         self._ordering = Ordering(self._desk)
         self._broken: set[str] = set()
+        self._orphaned: set[str] = set()
 
     def judge(self, now: float, at: float, epoch: int, sight: Sight) -> list[Wanted]:
         """Everything that should stand in the store by now and may not yet. Incidents come before what follows them."""
@@ -69,6 +71,7 @@ class Judge:
             self._sweep(run)
             return False
         self._folder.sample_run_ahead(run, self._desk.now)
+        self._orphans(run)
         for number in sorted(run.rounds):
             ending = self._ending(run, run.rounds[number])
             if ending is not None:
@@ -98,14 +101,24 @@ class Judge:
         round_ = run.current
         if not round_.exits or round_.alive():
             return None
-        if run.launchers_gone():
-            return Ending(
-                d.FAILED, "workers failed and torchelastic ended: its restarts are used up, or it was ended too"
-            )
+        if run.launchers_gone() or (run.elastic and not run.launchers and self._long_over(round_)):
+            text = "workers failed and torchelastic ended: its restarts are used up, or it was ended too"
+            return Ending(d.FAILED, text)
         waited = self._desk.now - round_.began_at > self._detect.stop_settle_s
         if not run.elastic and (round_.complete() or waited):
             return Ending(d.FAILED, "every worker has ended, and nothing starts them again by itself")
         return None
+
+    def _long_over(self, round_: RoundView) -> bool:
+        last = max(exit_.received_at for exit_ in round_.exits.values())
+        return self._desk.now - last > self._detect.stop_settle_s
+
+    def _orphans(self, run: RunView) -> None:
+        """Workers that train on without their torchrun: no incident, but nobody would start them again."""
+        alive = len(run.current.alive()) if run.launchers_gone() else 0
+        if alive and run.uid not in self._orphaned:
+            self._orphaned.add(run.uid)
+            self._folder.say("warning", f"run {run.uid}: torchelastic has ended, {alive} workers run on without it")
 
     def _died(self, run: RunView, round_: RoundView, found: Diagnosis) -> None:
         """A failure of a round that the run had not recovered into is part of the incident that is still open."""
@@ -189,17 +202,27 @@ class Judge:
             by = f"order {incident.order_id}" if incident.order_id else "torchelastic itself: adopted, not doubled"
             incident = self._desk.note(incident, f"round {run.current.number} began, started by {by}")
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, restarts=later))
-        if later > 0 and run.current.stepped():
+        if later > 0 and self._back(run):
             self._recovered(incident, run)
         elif not run.open():
             self._desk.close(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")
         elif later == 0 and self._moves_again(incident, run):
             self._desk.close(incident, book_of.PASSED, "every rank moves again, without a restart")
 
+    def _back(self, run: RunView) -> bool:
+        """Every rank that reports steps has made one; where none does, the round has lived for a good while."""
+        current = run.current
+        used_to = set().union(*(view.reporting() for number, view in run.rounds.items() if number < current.number))
+        if used_to:
+            return used_to & current.members.keys() <= current.reporting() and bool(current.reporting())
+        quiet = self._desk.now - current.began_at > QUIET_ROUNDS * self._detect.quiet_s
+        return current.stepped() or (quiet and bool(current.members) and not current.exits)
+
     def _recovered(self, incident: r.Incident, run: RunView) -> None:
         step = run.current.resumed_from()
         incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, resumed_from_step=step))
-        text = f"all {run.current.world_size} ranks of round {run.current.number} go on from step {step}"
+        ranks = f"all {run.current.world_size} ranks of round {run.current.number}"
+        text = f"{ranks} go on from step {step}" if step is not None else f"{ranks} go on, from where is not told"
         self._desk.close(incident, book_of.RECOVERED, text)
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:

@@ -51,7 +51,7 @@ class Ordering:
         ):
             return f"round {run.current.number} is being restarted already: wait for the next round"
         if incident is None:
-            incident = desk.open(self._asked(request, run), (run, run.current))
+            incident = desk.open(self._asked(request, run), (run, run.current), choice)
         desk.change(
             incident,
             lambda i: msgspec.structs.replace(i, asked_by=request.author),

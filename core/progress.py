@@ -56,6 +56,10 @@ class PhaseClocks:
         """A rank left `phase` after `elapsed_s`."""
         self._longest[phase] = max(self._longest.get(phase, 0.0), elapsed_s)
 
+    def typical_step_s(self) -> float | None:
+        """The median time of a train step, None until enough have been seen."""
+        return self._sorted[len(self._sorted) // 2] if len(self._sorted) >= ENOUGH else None
+
     def deadline_s(self, phase: str) -> float:
         """Standing still in `phase` for longer than this is a suspicion. Unknown phases get the prior."""
         if phase != PHASE_TRAIN:

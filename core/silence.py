@@ -100,7 +100,7 @@ def one_silent(node: NodeView, runs: list[Peers], now: float, settings: DetectSe
     if proof or not mine:
         if silence < settings.sidecar_dead_after_s:
             return None
-        why = proof or f"no job runs on {node.name}"
+        why = proof or f"no job is known to run on {node.name}"
         summary = f"the agent on {node.name} is silent, no job suffers"
         return Diagnosis(d.SIDECAR_DEAD, (), (), (node.name,), 0.8, summary, (said, why), (), since)
     if silence < settings.node_dead_after_s:

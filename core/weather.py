@@ -45,8 +45,8 @@ class Weather:
         stormy = silence.together(len(late), len(watched), desk.settings.detect)
         if incident is not None:
             self._goes_on(incident, shared, late, returns, stormy=stormy)
-        if late and not stormy:
-            self._single(late, fresh)
+        if late:
+            self._single(late, fresh, stormy=stormy)
         self._heard_again(returns)
 
     def _goes_on(
@@ -75,14 +75,14 @@ class Weather:
             desk.close(incident, book_of.PASSED, f"no nodes late together for {quiet_s:g} s")
 
     def _moved(self, incident: r.Incident, back: Return) -> r.Incident:
-        """A node is heard again: if its job went on meanwhile, that is the proof that only the path was late."""
-        text = f"{back.node} is heard again after {back.silence_s:.1f} s"
+        """A node is heard again; if its job went on meanwhile, that is the proof that only the path was late."""
+        text = f"{back.node} was silent for {back.silence_s:.1f} s"
         if back.restarted:
             text += ", with a new incarnation: its agent was restarted"
         if back.moved is None:
             return self._desk.change(incident, lambda i: book_of.noted(i, self._desk.at, text))
         rank, before, after = back.moved
-        proof = f"rank {rank} went from step {before} to {after} during the silence: the job was progressing"
+        proof = f"rank {rank} went from step {before} to {after} meanwhile: the job was progressing"
         incident = self._desk.change(incident, lambda i: book_of.noted(i, self._desk.at, f"{text}; {proof}"))
         if incident.klass != d.CONTROL_PLANE_DELAY or "job progressing" in incident.summary:
             return incident
@@ -91,8 +91,8 @@ class Weather:
             incident, lambda i: msgspec.structs.replace(i, summary=summary, reasons=reasons, confidence=0.99)
         )
 
-    def _single(self, late: list[NodeView], fresh: set[str]) -> None:
-        """Few nodes are late: each is looked at by itself."""
+    def _single(self, late: list[NodeView], fresh: set[str], *, stormy: bool) -> None:
+        """Each late node by itself. In a storm only a death counts, attested by peers that are seen and wait for it."""
         desk = self._desk
         runs = [run for run in desk.folder.fleet.runs.values() if run.open() and run.rounds]
         peers = silence.gather(runs, fresh)
@@ -104,7 +104,7 @@ class Weather:
                 for run in runs:
                     if any(m.node == node.name for m in run.current.members.values()):
                         self._dead(found, (run, run.current))
-            elif self._of(node.name) is None:
+            elif not stormy and self._of(node.name) is None:
                 desk.open(found)
 
     def _dead(self, found: Diagnosis, where: tuple) -> None:  # type: ignore[type-arg]

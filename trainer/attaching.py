@@ -54,10 +54,10 @@ def _first_attach() -> Pulse:
 def _placed(dir_fd: int, stem: str) -> Pulse:
     """The pulse with a slot at `stem`.slot and, where torch has one, its server at `stem`.sock."""
     name = f"{os.path.basename(stem)}.slot"
+    who = _who(interfaces.find_torch(os.environ), f"{stem}.sock")  # may import torch: no half slot stands meanwhile
     shared = place.create(dir_fd, name)
     try:
         pulse = Pulse(shared)
-        who = _who(interfaces.find_torch(os.environ), f"{stem}.sock")
         place.publish(shared, launch.fitted(who))
     except Exception:
         os.unlink(name, dir_fd=dir_fd)  # not half a slot, which an agent would look at again and again

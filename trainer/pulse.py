@@ -40,8 +40,8 @@ class Pulse:
     """
 
     __slots__ = (
-        "__weakref__", "_auto", "_first", "_loss", "_map", "_optimizer", "_others", "_paused", "_phase", "_settled",
-        "_shared", "_shown", "_step", "_writes",
+        "__weakref__", "_auto", "_counted", "_first", "_loss", "_map", "_optimizer", "_others", "_paused", "_phase",
+        "_settled", "_shared", "_shown", "_step", "_writes",
     )  # fmt: skip
 
     def __init__(self, shared: "mmap | bytearray | None") -> None:
@@ -55,6 +55,7 @@ class Pulse:
         self._loss = NAN
         self._phase = self._shown = _INIT
         self._paused = False
+        self._counted = False  # explicit steps came without a number
         self._auto = True  # optimizer steps count until the first explicit step
         self._settled = False  # nothing is to be arranged before an explicit step is written
         self._optimizer: Callable[[], object] = _nobody
@@ -164,6 +165,7 @@ class Pulse:
         number = None if n is None else plain_int(n)
         if number is not None and 0 <= number <= LARGEST_STEP:
             return number
+        self._counted = True
         if self._auto and self._step > 0:
             return self._step  # the optimizer hook has counted this very step
         return min(max(self._step, 0) + 1, LARGEST_STEP)
@@ -171,7 +173,8 @@ class Pulse:
     def _settle(self, n: int, *, explicit: bool) -> None:
         """Before a step is written: what a first step, an end of a pause, a change of counting bring with them."""
         if self._first < 0 or (explicit and self._auto and n != self._step):
-            self._first = n
+            # what this process counts by itself starts anew with it, and tells nothing of where the job goes on from
+            self._first = n if explicit and not self._counted else 0
         self._auto = self._auto and not explicit
         self._paused = False
         if self._phase is _INIT:

@@ -107,7 +107,7 @@ def exited(**detail: object) -> r.Observation:
         ({"code": 3}, Kind.FAILED, "code 3"),
         ({"code": 143}, Kind.STOPPED, "143"),
         ({}, Kind.KILLED, "by whom is not known"),
-        ({"closed": True}, Kind.CLEAN, "ended while no agent watched"),
+        ({"closed": True}, Kind.CLEAN, "ended before an agent could watch it"),
         ({"signal": 9, "order_id": "i1"}, Kind.ORDERED, "SIGKILL"),
     ],
 )

@@ -655,3 +655,101 @@ def test_agent_that_said_goodbye_is_not_missed() -> None:
     world.successor(2)
     world.run(30)
     assert world.incidents() == []
+
+
+def test_a_late_sigkill_does_not_correct_the_right_culprit() -> None:
+    world, procs = trained()
+    world.ends(procs[1], code=1, error="ValueError", message="bad batch")
+    world.run(30)
+    world.ends(procs[0], signal=9)
+    world.run(2)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [1]
+
+
+def test_the_same_error_on_every_rank_is_the_programs_own() -> None:
+    world, procs = trained()
+    for proc in procs:
+        world.ends(proc, code=1, error="ValueError", message="no such file")
+        world.run(0.1)
+    world.run(2)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [0, 1, 2, 3]
+    assert incident.cascade == ()
+
+
+def test_a_node_that_leaves_on_purpose_and_returns_is_no_crash() -> None:
+    world, procs = trained()
+    for proc in procs[2:]:
+        world.ends(proc, signal=15)
+    world.launcher_ends(procs[2])
+    for proc in procs[:2]:
+        world.ends(proc, code=1, error="RuntimeError", message=GLOO)
+    world.run(0.5)
+    world.launch(NODES, meeting="m2", launchers={"node-a": procs[0].row.launcher, "node-b": "second"}, first_step=50)
+    world.run(60)
+    assert [i.summary for i in world.incidents()] == []
+    assert [(s.outcome, s.round) for s in world.run_states()] == [("running", 2)]
+
+
+def test_a_newcomer_seen_first_at_a_meeting_is_one_run_with_those_who_meet_it() -> None:
+    world, procs = trained()
+    for proc in procs[2:]:
+        world.ends(proc, signal=15)
+    world.launcher_ends(procs[2])
+    for proc in procs[:2]:
+        world.ends(proc, signal=15)
+    world.silent = {"node-a"}
+    world.launch(NODES, meeting="m2", launchers={"node-a": procs[0].row.launcher, "node-b": "second"}, first_step=50)
+    world.run(1.4)
+    world.silent = set()
+    world.run(5)
+    [state] = world.run_states()
+    assert (state.outcome, state.round) == ("running", 2)
+    shown = world.engine.snapshot(world.now)["runs"][state.run_uid]
+    assert [rank["rank"] for rank in shown["ranks"]] == [0, 1, 2, 3]
+    assert len([key for key in world.store if "/roster/" in key]) == 2
+
+
+def test_half_of_the_nodes_frozen_while_their_peers_wait_is_no_weather() -> None:
+    world = World()
+    world.launch({f"node-{letter}": 1 for letter in "abc"}, meeting="m1")
+    world.run(30)
+    world.silent, world.training = {"node-b", "node-c"}, False
+    world.run(45)
+    assert "node_dead" in {incident.klass for incident in world.incidents()}
+    world.silent, world.training = set(), True
+    world.run(20)
+    assert not [i for i in world.incidents() if "job progressing" in i.summary]
+
+
+def test_a_crash_that_no_agent_watched_ends_in_a_failed_run_and_swallows_no_other() -> None:
+    world = World()
+    first = world.launch({"node-a": 1}, meeting="q1", run_id="one", launchers={"node-a": ""})
+    world.beat("node-a")
+    first[0].alive = False
+    world.ends(first[0], code=9)
+    world.run(60)
+    assert [s.outcome for s in world.run_states()] == ["failed"]
+    second = world.launch({"node-a": 1}, meeting="q2", run_id="two", launchers={"node-a": ""})
+    world.ends(second[0], code=9)
+    world.run(60)
+    assert [(s.run_id, s.outcome) for s in world.run_states()] == [("one", "failed"), ("two", "failed")]
+    assert len(world.incidents()) == 2
+
+
+def test_a_job_without_steps_recovers_too() -> None:
+    world = World()
+    procs = world.launch(NODES, meeting="m1", first_step=0)
+    world.training = False
+    world.run(30)
+    world.ends(procs[3], signal=9)
+    for proc in procs[:3]:
+        world.ends(proc, signal=15)
+    world.run(1)
+    again = world.launch(NODES, meeting="m2", first_step=0)
+    world.run(40)
+    assert [(i.outcome, i.resumed_from_step) for i in world.incidents()] == [("recovered", None)]
+    world.ends(again[0], signal=9)
+    world.run(1)
+    assert len(world.incidents()) == 2

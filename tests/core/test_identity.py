@@ -63,6 +63,13 @@ def test_a_meeting_is_the_same_on_all_nodes_and_another_in_another_place() -> No
     assert len({here, *(meeting({**GOOD, **other}, "n1", 1, 1, 1000) for other in others)}) == 5
 
 
+def test_a_loopback_address_is_another_place_on_each_machine() -> None:
+    for master in ("127.0.0.1:29500", "localhost:1", "[::1]:29500"):
+        here, there = (meeting({**GOOD, "master": master}, "n1", 1, 1, 0, machine) for machine in ("boot-1", "boot-2"))
+        assert here != there
+    assert meeting(GOOD, "n1", 1, 1, 0, "boot-1") == meeting(GOOD, "n2", 1, 1, 0, "boot-2")
+
+
 def test_without_a_place_a_process_meets_only_itself() -> None:
     alone = {**GOOD, "master": ""}
     assert meeting(alone, "n1", 1, 1, 1000) != meeting(alone, "n1", 2, 1, 1000)

@@ -82,7 +82,7 @@ def test_steps_with_a_number(written: Written) -> None:
 def test_steps_without_a_number_count_themselves(written: Written) -> None:
     for _ in range(3):
         written.pulse.step()
-    assert written.slot().pulse[:2] == (3, 1)
+    assert written.slot().pulse[:2] == (3, 0)
     written.pulse.step(9)
     written.pulse.step()
     assert written.now()[0] == 10
@@ -315,7 +315,7 @@ def test_the_first_optimizer_seen_counts(written: Written) -> None:
         written.pulse.optimizer_stepped(generator)
         for _ in range(5):
             written.pulse.optimizer_stepped(critic)
-    assert written.slot().pulse[:2] == (4, 1)
+    assert written.slot().pulse[:2] == (4, 0)
     assert written.now()[1] == "train"
 
 
@@ -325,7 +325,7 @@ def test_when_it_is_gone_the_next_one_counts_on(written: Written) -> None:
     del first
     second = Optimizer()
     written.pulse.optimizer_stepped(second)
-    assert written.slot().pulse[:2] == (2, 1)
+    assert written.slot().pulse[:2] == (2, 0)
 
 
 def test_when_it_rests_for_good_the_working_one_counts_on(written: Written) -> None:
@@ -350,7 +350,7 @@ def test_explicit_steps_without_a_number_go_on_from_the_count(written: Written) 
     for _ in range(3):
         written.pulse.optimizer_stepped(optimizer)
         written.pulse.step()
-    assert written.slot().pulse[:2] == (3, 1)
+    assert written.slot().pulse[:2] == (3, 0)
 
 
 def test_an_optimizer_step_ends_a_pause(written: Written) -> None:
