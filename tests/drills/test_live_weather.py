@@ -199,7 +199,9 @@ async def test_death_while_no_monitor_runs_is_found_once(scene: Scene) -> None:
     await scene.until(closed, 60, f"the incident\n{scene.stage.monitor.tail()}")
     [incident] = scene.witness.incidents(since)
     assert [m.pid for m in incident.culprits] == [victim.pid]
-    assert (incident.restarts, scene.state.round) == (1, round_ + 1)
+    assert incident.restarts == 1
+    await scene.until(lambda: scene.state.round == round_ + 1, 10, "the round in the run's state")
+    await scene.trains_on()
 
 
 async def test_a_hang_is_observed_until_armed_and_then_ordered_to_restart_once(scene: Scene) -> None:
@@ -230,6 +232,8 @@ async def test_a_hang_is_observed_until_armed_and_then_ordered_to_restart_once(s
     assert (ended.action, ended.outcome, ended.restarts) == ("restart", "recovered", 1)
     assert ended.cascade == tuple(sorted({m.rank for m in roster.members} - {victim.rank}))
     assert len([order for order in scene.witness.all(r.Order) if order.incident == ended.id]) == 1
+    await scene.until(lambda: scene.state.round == state.round + 1, 10, "the round in the run's state")
+    await scene.trains_on()
 
 
 async def test_order_of_an_operator_restarts_every_node_once(scene: Scene) -> None:
@@ -248,7 +252,7 @@ async def test_order_of_an_operator_restarts_every_node_once(scene: Scene) -> No
     [incident] = scene.witness.incidents(since)
     assert (incident.klass, incident.action, incident.restarts) == ("operator_restart", "restart", 1)
     assert incident.outcome == "recovered"
-    assert scene.state.round == state.round + 1
+    await scene.until(lambda: scene.state.round == state.round + 1, 10, "the round in the run's state")
     assert len(scene.pids() - before) == 4
     [order] = [order for order in scene.witness.all(r.Order) if order.incident == incident.id]
     assert len(order.members) == 4
