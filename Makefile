@@ -1,26 +1,34 @@
-# `make demo` and `make test` do all the set-up. TORCH=system reuses the torch of the python that runs make.
+# `make demo` and `make test` do all the set-up. PYTHON chooses the interpreter, TORCH=system reuses the torch it has.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TORCH ?= pinned
 ROOMS = agent bench cli core drills monitor store trainer
-VENV_FLAGS = $(if $(filter system,$(TORCH)),--system-site-packages,)
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help demo test check drills bench weather soak setup typing lint clean
 help: ## what can be made
+	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+# With TORCH=system a .pth file lends the packages of PYTHON, also when that is a virtual environment itself.
+$(VENV)/.ready-$(TORCH): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' || { \
-	  echo "rankpulse needs Python 3.11 to 3.13; this is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	  echo "rankpulse needs Python 3.11 to 3.13, and $(PYTHON) is none. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test "$(TORCH)" != system || $(PYTHON) -c 'import torch' || { \
+	  echo "$(PYTHON) has no torch: name one that has (PYTHON=...), or run make without TORCH=system"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "no virtual environment can be made: on Debian and Ubuntu install python3-venv"; exit 1; }
+	@rm -f $(VENV)/.ready-* $(VENV)/lib/python3*/site-packages/system-torch.pth
+	@test "$(TORCH)" != system || $(PYTHON) -c 'import site, sysconfig; print(sysconfig.get_paths()["purelib"])' \
+	  > $$(echo $(VENV)/lib/python3*/site-packages)/system-torch.pth
+	@echo "installing into $(VENV): a minute or two, most of it torch"
 	$(BIN)/python -m pip install -q -c constraints.txt $(TORCH_PKG) -e '.[demo,dev]'
-	@$(BIN)/python -c 'import torch' || { echo "no torch in $(VENV): run make without TORCH=system"; exit 1; }
+	@$(BIN)/python -c 'import torch'
 	@touch $@
 
-setup: $(VENV)/.ready ## the virtual environment, with torch
+setup: $(VENV)/.ready-$(TORCH) ## the virtual environment, with torch
 
 demo: setup ## a real job on this machine lives through jitter, a crash and a stop
 	$(BIN)/rankpulse demo $(FAULTS)
@@ -40,7 +48,7 @@ check: lint ## a minute: lint and the quick tests
 	$(BIN)/python -m pytest -m "not live and not drill"
 
 test: lint ## everything once
-	$(BIN)/python -m pytest -m "not drill" --durations=15
+	$(BIN)/python -m pytest -m "not drill" --durations=15 -rs
 
 drills: setup ## live repeats
 	$(BIN)/python -m pytest -m drill

@@ -16,7 +16,7 @@ from rankpulse.agent.log import Log
 from rankpulse.core import codec, records
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Order
-from rankpulse.store.api import Changes, Listing, Lost, Store, StoreError
+from rankpulse.store.api import Changes, Listing, Lost, Progress, Store, StoreError
 
 _REMEMBERED: Final = 1000
 _MEMORY: Final = "orders.done"
@@ -65,7 +65,10 @@ class Orders:
         if isinstance(sight, Listing):
             self.log.change("orders", "info", "orders are followed")
             self._take((item.key, item.value) for item in sight.items)
+        elif isinstance(sight, Progress):
+            self.log.change("orders", "info", "orders are followed")
         elif isinstance(sight, Changes):
+            self.log.change("orders", "info", "orders are followed")
             self._take((change.key, change.value) for change in sight.changes if change.value is not None)
         elif isinstance(sight, Lost):
             self.log.change("orders", "warning", "orders cannot be followed at present")

@@ -63,7 +63,10 @@ def lock(directory: str) -> int:
     try:
         fd = _open_lock(path)
     except OSError as error:
-        raise BadRunDir(f"{path}: {error.strerror}; remove it, or set agent.run_dir to another directory") from error
+        raise BadRunDir(
+            f"{path}: {error.strerror}; it may belong to an agent of another user. "
+            "Set RANKPULSE_DIR to another directory, for the agent and for the job alike"
+        ) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -160,7 +160,7 @@ class Fleet:
         if known is not None:
             return known
         launcher = Launcher(member.node, row.launcher)
-        run = self._run(row, launcher) or self._new_run(row, revision)
+        run = self._run(row, launcher, member.rank) or self._new_run(row, revision)
         self._gather(run, row, now)
         if row.elastic and row.launcher and launcher not in run.launchers:
             run.launchers[launcher] = True
@@ -193,19 +193,24 @@ class Fleet:
         del self.runs[other.uid]
         self.merged.append(other.uid)
 
-    def _run(self, row: RunRow, launcher: Launcher) -> RunView | None:
+    def _run(self, row: RunRow, launcher: Launcher, rank: int) -> RunView | None:
         """The open run it belongs to. What a job says of its own run_uid is not believed: see `RunRow`."""
         run = self._by_launcher.get(launcher) if row.elastic and row.launcher else None
         if run is not None and not run.open() and all(row.meeting != old.meeting for old in run.rounds.values()):
             run = None  # it was taken for ended, and its torchrun went on to another meeting after all
-        return run or next((run for run in self.runs.values() if self._meets(run, row, launcher)), None)
+        return run or next((run for run in self.runs.values() if self._meets(run, row, launcher, rank)), None)
 
-    def _meets(self, run: RunView, row: RunRow, launcher: Launcher) -> bool:
-        """Whether a stranger's meeting place makes it one of this run: not when its node was launched anew."""
+    def _meets(self, run: RunView, row: RunRow, launcher: Launcher, rank: int) -> bool:
+        """Whether a stranger's meeting place makes it one of this run.
+
+        Where its rank is still wanted, yes, whatever launched it (a node may have several launchers). Where its rank is
+        taken, only as the next round: not when its node was launched anew.
+        """
         if not run.open() or run.elastic != row.elastic or run.run_id != row.run_id:
             return False
-        if all(round_.meeting != row.meeting for round_ in run.rounds.values()):
-            return False
+        here = [round_ for round_ in run.rounds.values() if round_.meeting == row.meeting]
+        if not here or any(rank not in round_.members for round_ in here):
+            return bool(here)
         mine = [other for other in run.launchers if other.node == launcher.node]
         others_live = any(there for other, there in run.launchers.items() if other.node != launcher.node)
         return not mine or (others_live and not any(run.launchers[other] for other in mine))

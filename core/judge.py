@@ -145,6 +145,8 @@ class Judge:
             incident = self._desk.change(incident, lambda i: book_of.restated(i, found))
         if incident.state == book_of.OPEN and not (incident.order_id or incident.asked_by):
             choice = policy.choose(found, self._desk.facts(run))
+            if choice.action != incident.action:
+                self._folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
             self._desk.change(incident, lambda i: book_of.decided(i, choice, self._desk.at))
 
     def _end(self, run: RunView, ending: Ending) -> None:

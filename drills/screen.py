@@ -19,6 +19,7 @@ from rankpulse.drills.witness import Witness
 
 LINES = 8
 WIDTH = 170  # of a log file or a pipe
+TABLE_WIDTH = 140  # columns that the table at the end needs
 
 
 class Screen:
@@ -117,8 +118,19 @@ class Screen:
         return table
 
     def results(self, results: list[Result], reference: float) -> None:
-        """The table at the end."""
+        """The table at the end; a list where the screen is too narrow for it."""
         self._stop()
+        if self.console.width < TABLE_WIDTH:
+            for x in results:
+                self.console.print(self._as_list(x))
+        else:
+            self.console.print(self._as_table(results))
+        self.console.print(f"For reference: the bare job needs {reference:.1f} s from launch to its first step here.")
+        for x in results:
+            for wrong in x.wrong:
+                self.console.print(Text(f"{x.name}: {wrong}", "red"))
+
+    def _as_table(self, results: list[Result]) -> Table:
         table = Table(title="what was done, and what rankpulse made of it", title_justify="left")
         for column in ("fault", "done", "diagnosis", "culprit", "cascade", "action", "restarts", "incidents",
                        "resumed from", "noticed", "recovered", ""):  # fmt: skip
@@ -127,13 +139,25 @@ class Screen:
             table.add_row(
                 x.name, x.done, x.diagnosis, _ranks(x.culprits), _ranks(x.cascade), x.action, str(x.restarts),
                 str(x.incidents), _or_dash(x.resumed_from_step), _seconds(x.time_to_detect_s),
-                _seconds(x.time_to_recover_s), Text("right", "green") if x.correct else Text("WRONG", "bold red"),
+                _seconds(x.time_to_recover_s), _verdict(x),
             )  # fmt: skip
-        self.console.print(table)
-        self.console.print(f"For reference: the bare job needs {reference:.1f} s from launch to its first step here.")
-        for x in results:
-            for wrong in x.wrong:
-                self.console.print(Text(f"{x.name}: {wrong}", "red"))
+        return table
+
+    def _as_list(self, x: Result) -> Text:
+        lines = [
+            f"done       {x.done}",
+            f"diagnosis  {x.diagnosis}, culprit {_ranks(x.culprits)}, cascade {_ranks(x.cascade)}",
+            f"action     {x.action}; restarts {x.restarts}, incidents {x.incidents}",
+            f"times      noticed {_seconds(x.time_to_detect_s)}, recovered {_seconds(x.time_to_recover_s)}",
+        ]
+        if x.resumed_from_step is not None:
+            lines.append(f"resumed    from step {x.resumed_from_step}")
+        head = Text.assemble((f"{x.name}: ", "bold"), _verdict(x))
+        return Text("\n  ").join([head, *map(Text, lines)])
+
+
+def _verdict(result: Result) -> Text:
+    return Text("right", "green") if result.correct else Text("WRONG", "bold red")
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -252,6 +252,14 @@ class EtcdStore:
             answer = await self._with_token(wire, call, deadline)
         except grpc.aio.UsageError:
             raise Unreachable(f"the connection to {link.endpoint} was just given up") from None
+        except asyncio.CancelledError:
+            # grpc cancels the calls on a channel that another call gave up: that is no wish of our caller's
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            gave_up = f"the connection to {link.endpoint} was given up under way"
+            failure = Uncertain(f"{gave_up}: read before trying again") if write else Unreachable(gave_up)
+            raise failure from None
         except RPC_ERRORS as error:
             if timed_out(error):
                 link.missed_deadline(wire, self._timeout_s + 1.0)

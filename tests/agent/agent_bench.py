@@ -50,9 +50,10 @@ for line in sys.stdin:
     print("ok", flush=True)
 """
 LAUNCHER = """
-import ctypes, subprocess, sys
+import ctypes, os, subprocess, sys
 ctypes.CDLL(None).prctl(1, 9)
-sys.exit(subprocess.Popen([sys.executable, "-c", sys.argv[1]]).wait() and 1)
+env = {**os.environ, "TORCHELASTIC_RUN_ID": os.environ["TEST_RUN_ID"]}  # as torchrun does: for its workers alone
+sys.exit(subprocess.Popen([sys.executable, "-c", sys.argv[1]], env=env).wait() and 1)
 """
 
 
@@ -66,6 +67,8 @@ class Job:
         env |= {"RANKPULSE_DIR": run_dir, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
         env |= {"TORCHELASTIC_RUN_ID": run_id, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29999", "TEST_UID": str(uid)}
         env["TEST_WORKER"] = WORKER
+        if launcher:
+            env["TEST_RUN_ID"] = env.pop("TORCHELASTIC_RUN_ID")
         python = [*inside, sys.executable, "-c"]
         command = [*python, LAUNCHER, WORKER] if launcher else [*python, WORKER]
         # nobody collects a worker's exit status before the agent looks, or everybody does: both must work

@@ -1,6 +1,6 @@
 """Stories told to the engine, with the answer an on-call would want."""
 
-from core_world import UTC, World
+from core_world import UTC, Proc, World
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
@@ -753,3 +753,18 @@ def test_a_job_without_steps_recovers_too() -> None:
     world.ends(again[0], signal=9)
     world.run(1)
     assert len(world.incidents()) == 2
+
+
+def test_two_launchers_of_one_job_on_one_node_are_one_run() -> None:
+    world = World()
+    rows = [r.RunRow("job", "m1", launcher, 2, True) for launcher in ("torchrun-1", "torchrun-2")]
+    world.procs = [Proc(rank, "node-a", 0, 500 + rank, 7, rows[rank], step=0) for rank in (0, 1)]
+    world.arm()
+    world.run(30)
+    [state] = world.run_states()
+    shown = world.engine.snapshot(world.now)["runs"][state.run_uid]
+    assert [rank["rank"] for rank in shown["ranks"]] == [0, 1]
+    world.procs[1].state, world.training = "T", False
+    world.run(15)
+    assert [i.klass for i in world.incidents()] == ["collective_hang"]
+    assert len(world.orders()) == 1
