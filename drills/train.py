@@ -5,8 +5,10 @@ an .npz per file (no pickle), renamed into place, so that a crash in the middle 
 """
 
 import argparse
+import ctypes
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,11 @@ def note(path: Path | None, **what: Any) -> None:
     if path is not None:
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"at": time.time(), **what}) + "\n")
+
+
+def die_with_torchrun() -> None:
+    """Workers have sessions of their own: a drill that is killed must not leave them training."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def attach_pulse(bare: bool) -> Any:
@@ -136,6 +143,7 @@ def main() -> None:
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
     args = parser.parse_args()
+    die_with_torchrun()
     Path(args.checkpoints).mkdir(parents=True, exist_ok=True)
     train(args)
 

@@ -226,12 +226,14 @@ def test_doctor_finds_what_is_missing_and_says_the_remedy(closed_port: str, tmp_
     assert all(check["remedy"] for check in found.values() if check["level"] != "ok")
 
 
-def test_ctrl_c_ends_quietly(closed_port: str) -> None:
+def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
     """A command that waits for a store which never answers."""
+    config = tmp_path / "patient.toml"
+    config.write_text("[store]\ntimeout_s = 120.0\n")  # it must not end by itself, however slow this machine is
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = f"127.0.0.1:{silent.getsockname()[1]}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "rankpulse.cli.main", "status", "--store", place],
+            [sys.executable, "-m", "rankpulse.cli.main", "status", "--config", str(config), "--store", place],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
