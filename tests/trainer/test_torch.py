@@ -182,7 +182,7 @@ def test_the_worker_server_answers_while_the_main_thread_is_busy(job: Any) -> No
     running.kill()
 
 
-@pytest.mark.live
+@pytest.mark.drill  # not settled: now and then torch aborts here, see docs/torch-interfaces.md
 def test_the_process_ends_in_peace_while_its_server_is_asked_for_the_lock(job: Any) -> None:
     running = job.start(ATTACH + "pulse.step(1); print('up', flush=True); sys.stdin.readline()")
     assert running.stdout.readline() == "up\n"
