@@ -125,9 +125,6 @@ class RunView:
         """All known launchers have ended (a plain launch without torchelastic has none that counts)."""
         return self.elastic and bool(self.launchers) and not any(self.launchers.values())
 
-    def launcher_alive(self, node: str) -> bool:
-        return any(there for launcher, there in self.launchers.items() if launcher.node == node)
-
 
 class Fleet:
     """All nodes and runs. Folding is idempotent: the same records in the same order give the same fleet."""
