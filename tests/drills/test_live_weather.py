@@ -54,7 +54,9 @@ class Scene:
 async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
     directory = tmp_path_factory.mktemp("weather")
     async with Stage(directory) as stage:
-        job = Job(directory / "job", stage.run_dirs, name="weather", train_args=("--step-s", "0.2")).start()
+        # a fault may cost each torchrun one of its restarts: none of them must run out before the last test
+        job = Job(directory / "job", stage.run_dirs, name="weather", max_restarts=100, train_args=("--step-s", "0.2"))
+        job.start()
         try:
             scene = Scene(stage, job)
             await scene.until(lambda: scene.lowest_step() >= 25, 120, "a job that trains")
