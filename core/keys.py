@@ -99,6 +99,36 @@ class Keys:
     def request(self, id_: str) -> str:
         return self.requests() + check_name(id_, "request")
 
+    def cordons(self) -> str:
+        return f"{self.prefix}cordons/"
+
+    def cordon(self, node: str) -> str:
+        return self.cordons() + check_name(node, "node")
+
+    def gates(self) -> str:
+        return f"{self.prefix}gates/"
+
+    def gate(self, run_uid: str, round_: int) -> str:
+        return f"{self.gates()}{check_name(run_uid, 'run_uid')}/{round_:06d}"
+
+    def rdzv(self) -> str:
+        return f"{self.prefix}rdzv/"
+
+    def label(self, name: str) -> str:
+        return f"{self.rdzv()}labels/{check_name(name, 'label')}"
+
+    def presence(self, node: str) -> str:
+        return f"{self.rdzv()}agents/{check_name(node, 'node')}"
+
+    def launch(self, run_uid: str) -> str:
+        return f"{self.rdzv()}{_run_name(run_uid)}/launch"
+
+    def joiner(self, run_uid: str, node: str, launcher: str) -> str:
+        return f"{self.rdzv()}{_run_name(run_uid)}/nodes/{check_name(f'{node}.{launcher}', 'launcher')}"
+
+    def meeting(self, run_uid: str, round_: int) -> str:
+        return f"{self.rdzv()}{_run_name(run_uid)}/rounds/{round_:06d}"
+
     def parse(self, key: str) -> Parsed | None:
         """What `key` holds, or None when it is not a record of ours (canary, epoch, unknown)."""
         if not key.startswith(self.prefix):
@@ -119,7 +149,7 @@ class Keys:
         p = self.prefix
         return {
             "agent": Role(
-                read=(self.node(node), self.orders(), p + "cordons/", p + "rdzv/"),
+                read=(self.node(node), self.orders(), self.gates(), self.cordons(), p + "rdzv/"),
                 write=(self.node(node), p + "rdzv/"),
             ),
             "monitor": Role(read=(p,), write=(p,)),
@@ -155,12 +185,39 @@ def _order_key(parts: list[str]) -> Parsed:
     return Parsed(records.Order, {"run_uid": parts[1], "round": int(parts[2]), "kind": parts[3]})
 
 
+def _run_name(run_uid: str) -> str:
+    """A run_uid that cannot be taken for one of the other names under rdzv/."""
+    if run_uid in ("labels", "agents"):
+        raise BadName(f"run_uid {run_uid!r}: reserved")
+    return check_name(run_uid, "run_uid")
+
+
+def _rdzv_key(parts: list[str]) -> Parsed | None:
+    uid, what = parts[1], parts[2]
+    if uid == "labels":
+        return Parsed(records.Label, {}) if len(parts) == 3 else None
+    if uid == "agents":
+        return Parsed(records.Presence, {"node": what}) if len(parts) == 3 else None
+    if len(parts) == 3:
+        return Parsed(records.Launch, {"run_uid": uid}) if what == "launch" else None
+    if what == "rounds":
+        return Parsed(records.Meeting, {"run_uid": uid, "round": int(parts[3])})
+    if what != "nodes":
+        return None
+    node, pid, start = parts[3].rsplit(".", 2)
+    return Parsed(records.Joiner, {"run_uid": uid, "node": node, "launcher": f"{int(pid)}.{int(start)}"})
+
+
 _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("nodes", 3): _node_key,
     ("nodes", 5): _obs_key,
     ("runs", 4): _roster_key,
     ("runs", 3): _run_state_key,
     ("orders", 4): _order_key,
+    ("cordons", 2): lambda parts: Parsed(records.Cordon, {"node": parts[1]}),
+    ("gates", 3): lambda parts: Parsed(records.Gate, {"run_uid": parts[1], "round": int(parts[2])}),
+    ("rdzv", 3): _rdzv_key,
+    ("rdzv", 4): _rdzv_key,
     ("incidents", 2): lambda parts: Parsed(records.Incident, {"id": parts[1]}),
     ("leader", 1): lambda parts: Parsed(records.Leader, {}),
     ("policy", 2): lambda parts: Parsed(records.Arm, {}) if parts[1] == "arm" else None,

@@ -27,7 +27,7 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True):
     launcher: str  # "pid.start" of the parent of the workers on this node
     world_size: int
     elastic: bool = False  # started by torchelastic, which restarts by itself
-    run_uid: str = ""  # reserved for a rendezvous that hands it out; a job's own word for it is not believed
+    run_uid: str = ""  # from our rendezvous, by the agent's own knowledge: a job's word for it is not believed
     round: int = -1  # likewise
 
 
@@ -93,6 +93,7 @@ AGENT_STARTED = "agent_started"
 AGENT_STOPPING = "agent_stopping"
 ORDER_DONE = "order_done"
 SPOOL_DROPPED = "spool_dropped"
+EVIDENCE = "evidence"
 
 
 class Observation(Record, frozen=True, kw_only=True):
@@ -100,8 +101,9 @@ class Observation(Record, frozen=True, kw_only=True):
 
     `worker_exited` detail: `code` (int or None), `signal` (int or None), `closed` (bool: the pulse was closed or the
     interpreter ended by itself), `error` (exception type, ""), `message` (its first words, ""), `step`, `phase`,
-    `order_id` (killed at our order, ""). `launcher_exited`: `code`, `signal`. `worker_state`: `state` (one letter).
-    `order_done`: `order_id`, `killed` (int). `slot_refused`: `path`, `reason`.
+    `order_id` (killed at our order, ""), `held` (bool: its holder waits for a verdict). `launcher_exited`: `code`,
+    `signal`. `worker_state`: `state` (one letter). `order_done`: `order_id`, `killed` (int). `slot_refused`: `path`,
+    `reason`. `evidence`: `order_id`, `rows` (JSON text: a list of `core.evidence.Row`).
     """
 
     node: str
@@ -200,19 +202,26 @@ class RunState(Record, frozen=True, kw_only=True):
 
 
 class Order(Record, frozen=True, kw_only=True):
-    """`orders/<run_uid>/<round>/<kind>`: created once, under the leader's epoch. Void for any other process."""
+    """`orders/<run_uid>/<round>/<kind>`: created once, under the leader's epoch. Void for any other process.
+
+    Kinds: `restart` (all nodes of the round stop and meet again), `release` (holders end with their trainer's status:
+    what torchelastic does then is its own affair), `collect-<n>` (tell what the ranks are doing).
+    """
 
     order_id: str
     run_uid: str
     run_id: str
     round: int
-    kind: str  # "restart"
+    kind: str
     epoch: int
     incident: str
     reason: str
     author: str
     at: float
     seats: Seats = {}  # the processes it speaks of: agents signal these and no others
+    nodes: tuple[str, ...] = ()  # the nodes of the round: their launchers are told, also where no worker lives any more
+    culprits: tuple[Member, ...] = ()  # killed at once, so that nobody waits for them; the others get the grace
+    grace_s: float = 0.0  # between the end that torchelastic asks for (SIGTERM) and SIGKILL
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -271,8 +280,99 @@ class Request(Record, frozen=True, kw_only=True):
     """`requests/<id>`: an operator asks for an action; the monitor answers by acting or by refusing with the reason."""
 
     id: str
-    kind: str  # "restart"
-    run_uid: str
+    kind: str  # restart | cordon | uncordon
+    run_uid: str  # "" for those about a node
     author: str
     reason: str
+    at: float
+    node: str = ""  # of cordon and uncordon
+
+
+class Cordon(Record, frozen=True, kw_only=True):
+    """`cordons/<node>`: no round is to include this node."""
+
+    node: str
+    author: str
+    reason: str
+    at: float
+
+
+class Gate(Record, frozen=True, kw_only=True):
+    """`gates/<run_uid>/<round>`: the policy's word on a round that is about to form, created once."""
+
+    run_uid: str
+    round: int
+    go: bool  # False: no further round, the run ends
+    reason: str
+    epoch: int
+    at: float
+    without: tuple[str, ...] = ()  # nodes that must stay out
+
+
+# --- the rendezvous: written by agents, under rdzv/
+
+
+class Label(Record, frozen=True, kw_only=True):
+    """`rdzv/labels/<name>`: the newest launch that the user's label stands for. One label per owner."""
+
+    label: str
+    owner: int  # uid of the user who launched
+    run_uid: str
+    at: float
+
+
+class Launch(Record, frozen=True, kw_only=True):
+    """`rdzv/<run_uid>/launch`: made by the first torchrun that joins, closed once and for good."""
+
+    run_uid: str
+    label: str
+    owner: int
+    min_nodes: int
+    max_nodes: int
+    at: float
+    closed: str = ""  # why no round follows any more; "" while it goes on
+    outcome: str = ""  # finished | failed | abandoned, when closed
+
+
+class Joiner(Record, frozen=True, kw_only=True):
+    """`rdzv/<run_uid>/nodes/<node>.<pid>.<start>`: one torchrun, kept by the agent of its node."""
+
+    run_uid: str
+    node: str
+    launcher: str  # "pid.start"
+    join: int  # it asks for a round for the how-manieth time, from 1; waiting until a meeting lists this number
+    after: int  # the last round it was in, 0: none
+    address: str  # of the TCPStore that it has opened for this join
+    port: int
+    at: float
+    left: str = ""  # why it takes no part any more; "" while it does
+    outcome: str = ""  # finished | failed | gone, when it left
+    last_call_s: float = 30.0  # how long more than min_nodes wait for still more
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """One torchrun in a meeting; its group rank is its index."""
+
+    node: str
+    launcher: str
+    join: int
+
+
+class Meeting(Record, frozen=True, kw_only=True):
+    """`rdzv/<run_uid>/rounds/<round>`: who is in a round, node by node. Created once: no round has two of them."""
+
+    run_uid: str
+    round: int
+    places: tuple[Place, ...]
+    address: str  # of the TCPStore of group rank 0
+    port: int
+    at: float
+    reason: str  # why now
+
+
+class Presence(Record, frozen=True, kw_only=True):
+    """`rdzv/agents/<node>`, under a lease: the agent of the node is there. Without it an established round goes on."""
+
+    node: str
+    inc: int
     at: float

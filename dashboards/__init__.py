@@ -1,0 +1,1 @@
+"""Grafana dashboards, recording and alert rules, made from the metrics catalogue; outputs are committed."""
