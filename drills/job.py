@@ -1,4 +1,4 @@
-"""A real DDP job under plain torchrun: one torchrun per "node", all on this machine."""
+"""A real DDP job under torchrun: one torchrun per "node", all on this machine."""
 
 import json
 import os
@@ -20,8 +20,14 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+HOLDER = ("-m", "rankpulse.trainer.hold", sys.executable)  # stands between torchrun and the trainer
+
+
 class Job:
-    """`nodes` maps node names to their run directories; `workers` processes per node."""
+    """`nodes` maps node names to their run directories; `workers` processes per node.
+
+    `backend`: how the torchruns meet, "c10d" (torch's own) or "rankpulse"; `hold`: with the worker holder.
+    """
 
     def __init__(
         self,
@@ -31,30 +37,44 @@ class Job:
         name: str = "demo",
         workers: int = 2,
         max_restarts: int = 3,
+        backend: str = "c10d",
+        hold: bool = False,
+        nnodes: str = "",
         train_args: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
     ) -> None:
-        self.directory, self.name, self.workers = directory, name, workers
+        self.directory, self.name, self.workers, self.backend = directory, name, workers, backend
+        self.nnodes, self.max_restarts = nnodes or str(len(nodes)), max_restarts
         self.events_file = directory / "events.jsonl"
         directory.mkdir(parents=True, exist_ok=True)
-        port = free_port()
+        checkpoints = str(directory / "checkpoints")
+        self._train = ("--checkpoints", checkpoints, "--events", str(self.events_file), *train_args)
+        self._hold, self._port, self._env = hold, free_port(), env or {}
         self.launchers = [
-            Child(
-                f"torchrun {node}",
-                [
-                    *(sys.executable, "-m", "torch.distributed.run"),
-                    *("--nnodes", str(len(nodes)), "--nproc-per-node", str(workers)),
-                    *("--max-restarts", str(max_restarts), "--rdzv-backend", "c10d"),
-                    *("--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", name, "--local-addr", "127.0.0.1"),
-                    *("--rdzv-conf", f"is_host={int(index == 0)}"),
-                    *("-m", "rankpulse.drills.train"),
-                    *("--checkpoints", str(directory / "checkpoints"), "--events", str(self.events_file), *train_args),
-                ],
-                log=directory / f"{node}.log",
-                env=job_env(run_dir) | (env or {}),
-            )
-            for index, (node, run_dir) in enumerate(nodes.items())
+            self.new_launcher(node, run_dir, index) for index, (node, run_dir) in enumerate(nodes.items())
         ]
+
+    def new_launcher(self, node: str, run_dir: Path, index: int) -> Child:
+        """A torchrun of this job, not started yet; with the rankpulse rendezvous any number may come and go."""
+        return Child(
+            f"torchrun {node}",
+            [
+                *(sys.executable, "-m", "torch.distributed.run"),
+                *("--nnodes", self.nnodes, "--nproc-per-node", str(self.workers)),
+                *("--max-restarts", str(self.max_restarts), "--rdzv-id", self.name, "--local-addr", "127.0.0.1"),
+                *self._meeting(index),
+                *(("--no-python", sys.executable, *HOLDER) if self._hold else ()),
+                *("-m", "rankpulse.drills.train", *self._train),
+            ],
+            log=self.directory / f"{node}.log",
+            env=job_env(run_dir, self.backend) | self._env,
+        )
+
+    def _meeting(self, index: int) -> tuple[str, ...]:
+        if self.backend != "c10d":
+            return ("--rdzv-backend", self.backend)
+        place = ("--rdzv-endpoint", f"127.0.0.1:{self._port}", "--rdzv-conf", f"is_host={int(index == 0)}")
+        return ("--rdzv-backend", "c10d", *place)
 
     @property
     def world_size(self) -> int:
@@ -101,11 +121,12 @@ class Job:
         return "\n".join(f"--- {launcher.name}\n{launcher.tail(12)}" for launcher in self.launchers)
 
 
-def job_env(run_dir: Path) -> dict[str, str]:
+def job_env(run_dir: Path, backend: str = "c10d") -> dict[str, str]:
     """The environment that the README asks for, plus what keeps four processes civil on two cores."""
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if backend == "c10d" else {}
     return {
         "RANKPULSE_DIR": str(run_dir),
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        **own_store,
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
         "PYTHONUNBUFFERED": "1",
