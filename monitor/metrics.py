@@ -9,10 +9,29 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from rankpulse.core import diagnosis as d
+from rankpulse.core import policy
 from rankpulse.core.catalogue import MONITOR
+from rankpulse.monitor import executor
 from rankpulse.monitor.vitals import Vitals
 
 Sample: TypeAlias = tuple[tuple[str, ...], float]  # label values, value
+# What may be counted is there with its zero from the start: a counter that is born at 1 has not grown, for Prometheus.
+CLASSES: Final = (
+    d.WORKER_DEAD,
+    d.COLLECTIVE_HANG,
+    d.NODE_DEAD,
+    d.SIDECAR_DEAD,
+    d.CONTROL_PLANE_DELAY,
+    d.OPERATOR_RESTART,
+    d.UNKNOWN,
+)
+RESTARTED_BY: Final = ("torchelastic", "order")
+ACTIONS: Final = tuple(
+    (kind, result)
+    for kind in ("create", "erase", "write")
+    for result in (executor.DEPOSED, executor.DONE, executor.EXISTS, executor.FAILED)
+)
 View: TypeAlias = Mapping[str, Any]  # `Monitor.state()`: the engine's snapshot and what the shell adds
 
 
@@ -70,11 +89,59 @@ def _run_info(view: View, vitals: Vitals) -> Iterator[Sample]:
         yield (uid, str(run["run_id"])), 1.0
 
 
-def _open_incidents(view: View, vitals: Vitals) -> Iterator[Sample]:
-    """A class that was seen once keeps its zero, so that a graph comes down again."""
-    count = Counter({incident["klass"]: 0 for incident in view["incidents"]})
-    count.update(incident["klass"] for incident in view["incidents"] if incident["state"] == "open")
-    yield from (((klass,), float(n)) for klass, n in sorted(count.items()))
+def _still(run: Mapping[str, Any]) -> float | None:
+    return min((row["stale_s"] for row in run["ranks"] if "stale_s" in row), default=None)
+
+
+def _ranks_by(field: str) -> "Source":
+    """How many ranks of each run have which value of `field`; a rank that no beat has told of is left out."""
+
+    def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
+        for uid, run in _running(view).items():
+            count = Counter(row[field] for row in run["ranks"] if field in row)
+            yield from (((uid, value), float(n)) for value, n in sorted(count.items()))
+
+    return samples
+
+
+def _steps_behind(view: View, vitals: Vitals) -> Iterator[Sample]:
+    for uid, run in _running(view).items():
+        told = [row for row in run["ranks"] if "step" in row]
+        fastest = max((row["step"] for row in told), default=0)
+        lowest: dict[str, int] = {}
+        for row in told:
+            lowest[row["node"]] = min(row["step"], lowest.get(row["node"], fastest))
+        yield from (((uid, node), float(fastest - step)) for node, step in sorted(lowest.items()))
+
+
+def _of_run(count: Callable[[Mapping[str, Any]], int]) -> "Source":
+    """For every run that goes on, the sum of `count` over its incidents."""
+
+    def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
+        total = Counter(dict.fromkeys(_running(view), 0))
+        for incident in view["incidents"]:
+            if incident["run_uid"] in total:
+                total[incident["run_uid"]] += count(incident)
+        yield from (((uid,), float(n)) for uid, n in sorted(total.items()))
+
+    return samples
+
+
+def _by_class(wanted: Callable[[Mapping[str, Any]], bool]) -> "Source":
+    def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
+        count = Counter(dict.fromkeys(CLASSES, 0))
+        count.update(incident["klass"] for incident in view["incidents"] if wanted(incident))
+        yield from (((klass,), float(n)) for klass, n in count.items())
+
+    return samples
+
+
+def _open(incident: Mapping[str, Any]) -> bool:
+    return bool(incident["state"] == "open")
+
+
+def _pages(incident: Mapping[str, Any]) -> bool:
+    return _open(incident) and incident["action"] == policy.PAGE
 
 
 def _last_of_class(field: str) -> "Source":
@@ -87,8 +154,8 @@ def _last_of_class(field: str) -> "Source":
     return samples
 
 
-def _counted(read: Callable[[Vitals], Mapping[str, int]]) -> "Source":
-    return lambda view, vitals: [((name,), float(n)) for name, n in sorted(read(vitals).items())]
+def _counted(read: Callable[[Vitals], Mapping[str, int]], known: Iterable[str] = ()) -> "Source":
+    return lambda view, vitals: [((name,), float(n)) for name, n in {**dict.fromkeys(known, 0), **read(vitals)}.items()]
 
 
 Source: TypeAlias = Callable[[View, Vitals], Iterable[Sample]]
@@ -102,7 +169,9 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_monitor_blind_seconds": lambda view, vitals: _one(view["blind_seconds_total"]),
     "rankpulse_monitor_events": _counted(lambda vitals: vitals.events),
     "rankpulse_monitor_refused": lambda view, vitals: _one(vitals.refused),
-    "rankpulse_monitor_actions": lambda view, vitals: sorted(vitals.actions.items()),
+    "rankpulse_monitor_actions": lambda view, vitals: (
+        (labels, float(n)) for labels, n in {**dict.fromkeys(ACTIONS, 0), **vitals.actions}.items()
+    ),
     "rankpulse_monitor_loop_lag_seconds": lambda view, vitals: _one(vitals.loop_lag_s),
     "rankpulse_store_db_bytes": lambda view, vitals: _one(vitals.store.db_bytes if vitals.store else None),
     "rankpulse_store_revision": lambda view, vitals: _one(vitals.store.revision if vitals.store else None),
@@ -110,6 +179,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_node_silence_seconds": _node("silence_s"),
     "rankpulse_node_deadline_seconds": _node("deadline_s"),
     "rankpulse_node_suspect": _node("suspect"),
+    "rankpulse_node_leaving": _node("leaving"),
     "rankpulse_run_info": _run_info,
     "rankpulse_run_round": _run(lambda run: run["round"]),
     "rankpulse_run_ranks": _run(lambda run: len(run["ranks"])),
@@ -117,9 +187,16 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_step": _run(lambda run: run["step"]),
     "rankpulse_run_step_spread": _run(lambda run: run["step_spread"]),
     "rankpulse_run_step_deadline_seconds": _run(lambda run: run["phase_deadline_s"]),
-    "rankpulse_incidents_open": _open_incidents,
-    "rankpulse_incidents": _counted(lambda vitals: vitals.incidents),
-    "rankpulse_restarts": _counted(lambda vitals: vitals.restarts),
+    "rankpulse_run_still_seconds": _run(_still),
+    "rankpulse_run_ranks_in_state": _ranks_by("state"),
+    "rankpulse_run_ranks_in_phase": _ranks_by("phase"),
+    "rankpulse_run_node_steps_behind": _steps_behind,
+    "rankpulse_run_incidents_open": _of_run(lambda incident: int(_open(incident))),
+    "rankpulse_run_restarts": _of_run(lambda incident: int(incident["restarts"])),
+    "rankpulse_incidents_open": _by_class(_open),
+    "rankpulse_incidents_paging": _by_class(_pages),
+    "rankpulse_incidents": _counted(lambda vitals: vitals.incidents, CLASSES),
+    "rankpulse_restarts": _counted(lambda vitals: vitals.restarts, RESTARTED_BY),
     "rankpulse_time_to_detect_seconds": _last_of_class("time_to_detect_s"),
     "rankpulse_time_to_recover_seconds": _last_of_class("time_to_recover_s"),
 }

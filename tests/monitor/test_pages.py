@@ -28,7 +28,10 @@ STATE: dict[str, Any] = {
             "run_id": "a b",
             "outcome": "running",
             "round": 2,
-            "ranks": [{}, {}],
+            "ranks": [
+                {"rank": 0, "node": "n1", "step": 9, "phase": "train", "state": "S", "stale_s": 0.5},
+                {"rank": 1, "node": "n1", "step": 12, "phase": "train", "state": "T", "stale_s": 2.0},
+            ],
             "world_size": 4,
             "step": 9,
             "step_spread": None,
@@ -37,8 +40,24 @@ STATE: dict[str, Any] = {
         "r0": {"outcome": "finished"},
     },
     "incidents": [
-        {"klass": "worker_dead", "state": "closed", "time_to_detect_s": 1.0, "time_to_recover_s": 4.0},
-        {"klass": "worker_dead", "state": "open", "time_to_detect_s": 2.0, "time_to_recover_s": None},
+        {
+            "klass": "worker_dead",
+            "state": "closed",
+            "run_uid": "r1",
+            "action": "adopt",
+            "restarts": 2,
+            "time_to_detect_s": 1.0,
+            "time_to_recover_s": 4.0,
+        },
+        {
+            "klass": "worker_dead",
+            "state": "open",
+            "run_uid": "r1",
+            "action": "page",
+            "restarts": 0,
+            "time_to_detect_s": 2.0,
+            "time_to_recover_s": None,
+        },
     ],
 }
 
@@ -78,13 +97,46 @@ async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: 
     assert families["rankpulse_node_silence_seconds"].samples[0].labels == {"node": "n1"}
     assert families["rankpulse_monitor_epoch"].samples[0].value == 3
     assert families["rankpulse_store_alarms"].samples[0].value == 1
-    assert families["rankpulse_monitor_actions"].samples[0].labels == {"kind": "create", "result": "done"}
+    actions = {tuple(sample.labels.values()): sample.value for sample in families["rankpulse_monitor_actions"].samples}
+    assert (actions["create", "done"], actions["write", "failed"]) == (2, 0)
     assert families["rankpulse_run_step_spread"].samples == []  # unknown is not zero
     assert families["rankpulse_node_deadline_seconds"].samples == []
     assert [sample.labels["run_uid"] for sample in families["rankpulse_run_info"].samples] == ["r1"]
-    assert families["rankpulse_incidents_open"].samples[0].value == 1
+    assert by_label(families["rankpulse_incidents_open"])["worker_dead"] == 1
     assert families["rankpulse_time_to_detect_seconds"].samples[0].value == 2.0
     assert families["rankpulse_time_to_recover_seconds"].samples[0].value == 4.0
+
+
+async def test_figures_of_a_run_are_made_from_its_ranks_and_incidents(site: Site) -> None:
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    figures = {
+        "rankpulse_run_still_seconds": {"r1": 0.5},
+        "rankpulse_run_ranks_in_state": {"S": 1, "T": 1},
+        "rankpulse_run_ranks_in_phase": {"train": 2},
+        "rankpulse_run_node_steps_behind": {"n1": 3},
+        "rankpulse_run_incidents_open": {"r1": 1},
+        "rankpulse_run_restarts": {"r1": 2},
+    }
+    assert {name: by_label(families[name]) for name in figures} == figures
+
+
+async def test_what_may_be_counted_has_its_zero_before_it_happens(site: Site) -> None:
+    """A counter that is born at 1 has not grown, for Prometheus: the first incident would be missed."""
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert by_label(families["rankpulse_incidents"]).items() >= {"collective_hang": 0, "node_dead": 0}.items()
+    assert by_label(families["rankpulse_restarts"]) == {"torchelastic": 0, "order": 0}
+    paging = by_label(families["rankpulse_incidents_paging"])
+    assert (paging["worker_dead"], paging["unknown"]) == (1, 0)
+
+
+def by_label(family: Any) -> dict[str, float]:
+    """Values of a family by that of their labels which does not name the run."""
+    return {
+        next((value for name, value in sample.labels.items() if name != "run_uid"), "r1"): sample.value
+        for sample in family.samples
+    }
 
 
 def test_every_metric_of_the_catalogue_has_a_source() -> None:
