@@ -291,6 +291,23 @@ def bench_pulse(as_json: Json = False) -> None:
     run(as_json)
 
 
+@bench_app.command("recovery")
+def bench_recovery(
+    repeat: Annotated[int, typer.Option(help="Turns: every contestant takes every fault once in each.")] = 1,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="torchrun, ft_launcher, rankpulse.")] = None,
+    limit: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for a recovery.")] = 60.0,
+    seed: Annotated[int | None, typer.Option(help="For the lots that choose the victims.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The same job and the same faults under torchrun, ft_launcher (if installed) and rankpulse, in turn.
+
+    Example: rankpulse bench recovery --repeat 3; rankpulse bench recovery --only rankpulse --repeat 7 --json
+    """
+    from rankpulse.bench.recovery import run
+
+    raise typer.Exit(run(repeat, as_json, only, limit, seed))
+
+
 @app.command()
 def version() -> None:
     """The versions of rankpulse and of Python."""

@@ -8,14 +8,24 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from rankpulse.drills.job import Job
-from rankpulse.drills.scenes import SCENES, Result, Show
+from rankpulse.drills.scenes import Result, Show, crash, finish, jitter, stop
 from rankpulse.drills.screen import Screen
 from rankpulse.drills.stage import NODES, Stage
+from rankpulse.drills.together import hang, weather
 from rankpulse.store.api import StoreError
+
+SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
+    "jitter": (jitter,),
+    "crash": (crash,),
+    "hang": (hang,),
+    "weather": (weather,),
+    "stop": (stop, finish),
+}
 
 
 def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:

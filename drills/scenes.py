@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Show:
         """The job of the demo, started when there is none, trained until the detectors know it."""
         if self.job is None:
             self.tell("starting a real DDP job: 2 torchruns x 2 workers")
-            self.job = Job(self.directory / "job", self.stage.run_dirs, name="demo-job").start()
+            self.job = Job(self.directory / "job", self.stage.run_dirs, name="demo-job", backend="rankpulse").start()
         job, witness = self.job, self.stage.witness
         state = await self.until(job, lambda: witness.run(job.name), 150.0, "the job in the store")
 
@@ -208,7 +208,9 @@ async def finish(show: Show) -> Result:
     """A second run that ends by itself."""
     show.tell("finish: a second run, of 20 steps, that ends by itself")
     args = ("--steps", "20", "--step-s", "0.05")
-    job = Job(show.directory / "second", show.stage.run_dirs, name="second-job", train_args=args).start()
+    job = Job(
+        show.directory / "second", show.stage.run_dirs, name="second-job", backend="rankpulse", train_args=args
+    ).start()
     try:
         since = job.started_at
         await show.until(job, lambda: show.stage.witness.run(job.name), 150.0, "the second run in the store")
@@ -218,10 +220,3 @@ async def finish(show: Show) -> Result:
     finally:
         await asyncio.to_thread(job.end)
     return result
-
-
-SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
-    "jitter": (jitter,),
-    "crash": (crash,),
-    "stop": (stop, finish),
-}

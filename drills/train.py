@@ -5,6 +5,7 @@ an .npz per file (no pickle), renamed into place, so that a crash in the middle 
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -78,7 +79,9 @@ def die_with_torchrun() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def attach_pulse(bare: bool) -> Any:
+def attach_pulse(bare: bool, ft: bool = False) -> Any:
+    if ft:
+        return FtPulse()
     if bare:
         return None
     from rankpulse.trainer import attach
@@ -86,10 +89,39 @@ def attach_pulse(bare: bool) -> Any:
     return attach()
 
 
+class FtPulse:
+    """The same job as a user of nvidia-resiliency-ext writes it: a heartbeat per step, timeouts learned from them."""
+
+    LEARNED_STEPS = 20
+
+    def __init__(self) -> None:
+        from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
+
+        self._client, self._steps = RankMonitorClient(), 0
+
+    def begin(self) -> None:
+        """Its ranks agree on the timeouts through the process group: after that is set up."""
+        self._client.init_workload_monitoring()
+
+    def step(self, step: int, loss: float | None = None) -> None:
+        if self._steps == 0:
+            self.begin()
+        self._steps += 1
+        self._client.send_heartbeat()
+        if self._steps == self.LEARNED_STEPS:
+            self._client.calculate_and_set_hb_timeouts()
+
+    def phase(self, name: str) -> Any:
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        self._client.shutdown_workload_monitoring()
+
+
 def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    pulse = attach_pulse(args.bare)
+    pulse = attach_pulse(args.bare, args.ft)
     dist.init_process_group("gloo")
     rank, directory = dist.get_rank(), Path(args.checkpoints)
     model = TinyTransformer()
@@ -142,6 +174,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
+    parser.add_argument("--ft", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")
     args = parser.parse_args()
     die_with_torchrun()
     Path(args.checkpoints).mkdir(parents=True, exist_ok=True)

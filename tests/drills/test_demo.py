@@ -64,4 +64,4 @@ def test_jitter_again(round_: int) -> None:
 def test_unknown_fault_names_the_known_ones() -> None:
     done = subprocess.run([*CLI, "demo", "flood"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "jitter, crash, stop" in done.stderr
+    assert "jitter, crash, hang, weather, stop" in done.stderr
