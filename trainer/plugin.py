@@ -1,4 +1,7 @@
-"""What `torchrun --rdzv-backend rankpulse` loads, through the entry point group `torchrun.handlers`."""
+"""What `torchrun --rdzv-backend rankpulse` loads, through the entry point group `torchrun.handlers`.
+
+torch loads it in every torchrun, of whatever backend: nothing is imported before it is used.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,4 +9,10 @@ from typing import Any
 
 def load() -> Callable[[Any], Any]:
     """The function that makes a rendezvous handler from torch's `RendezvousParameters`."""
-    raise NotImplementedError
+    return _create
+
+
+def _create(parameters: Any) -> Any:
+    from rankpulse.trainer.handler import create
+
+    return create(parameters)

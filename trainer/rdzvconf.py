@@ -1,0 +1,63 @@
+"""What torchrun was told about its rendezvous, checked. Pure.
+
+torch hands everything on as text, and adds a `timeout` of its own that says nothing about a rendezvous.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+LABEL_BYTES = 256
+LONGEST_S = 7 * 24 * 3600.0
+_UNNAMED = ("", "none")  # torchrun's default
+_ADDED_BY_TORCH = ("timeout",)
+
+
+class BadConf(ValueError):
+    """What is wrong, and what to write instead."""
+
+
+class Conf(NamedTuple):
+    """`--rdzv-conf`, in seconds."""
+
+    last_call_timeout: float = 30.0  # once min_nodes are there, wait so long for still more, up to max_nodes
+    join_timeout: float = 600.0  # give up without a round
+    agent_wait_s: float = 30.0  # for this node's agent to answer at all, at the first join
+
+
+def parse(given: Mapping[str, Any]) -> tuple[Conf, list[str]]:
+    """The settings and what to warn about. Raises `BadConf`."""
+    known = {key: _seconds(key, given[key]) for key in Conf._fields if key in given}
+    other = sorted(str(key) for key in given if key not in (*Conf._fields, *_ADDED_BY_TORCH))
+    if not other:
+        return Conf(**known), []
+    return Conf(**known), [
+        f"--rdzv-conf {', '.join(other)}: unknown here and ignored; known are {', '.join(Conf._fields)}"
+    ]
+
+
+def _seconds(key: str, value: object) -> float:
+    try:
+        seconds = float(str(value).strip())
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= LONGEST_S:
+        raise BadConf(f"--rdzv-conf {key}={value}: a number of seconds from 0 to {LONGEST_S:.0f}, as in {key}=60")
+    return seconds
+
+
+def label(run_id: str, max_nodes: int, token: str) -> str:
+    """The label under which torchruns find each other. A job on one node needs none: then `token` makes one up.
+
+    Raises `BadConf`.
+    """
+    if run_id in _UNNAMED:
+        if max_nodes == 1:
+            return f"unnamed-{token}"
+        raise BadConf(
+            "give the run a name that is the same on all its nodes and that no other run has: --rdzv-id NAME "
+            "(nodes that give the same name train together)"
+        )
+    if len(run_id.encode("utf-8", "replace")) > LABEL_BYTES:
+        raise BadConf(f"--rdzv-id is longer than {LABEL_BYTES} bytes: choose a shorter one")
+    return run_id
