@@ -7,7 +7,7 @@ ROOMS = agent bench cli core dashboards drills monitor store trainer
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check drills bench weather soak setup typing lint clean
+.PHONY: help demo test check drills bench dashboards weather soak setup typing lint clean
 help: ## what can be made
 	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -55,6 +55,9 @@ drills: setup ## live repeats
 
 bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench pulse
+
+dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
+	$(BIN)/python -m rankpulse.dashboards.build
 
 weather soak: ## not there yet
 	@echo "$@: not part of this version; see CHANGELOG.md"; exit 1

@@ -283,6 +283,22 @@ def show_config(
     show.as_json(settings) if as_json else typer.echo(as_toml(settings), nl=False)
 
 
+@app.command()
+def dashboards(
+    out: Annotated[str, typer.Option(metavar="DIR", help="Where they go.")] = "rankpulse-dashboards",
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit code 1 when what lies there is not of this version.")
+    ] = False,
+) -> None:
+    """Write the Grafana dashboards and the Prometheus rules of this version.
+
+    Example: rankpulse dashboards --out /var/lib/grafana/dashboards/rankpulse
+    """
+    from rankpulse.cli.dashboards import run
+
+    raise typer.Exit(run(out, check, typer.echo))
+
+
 @bench_app.command("pulse")
 def bench_pulse(as_json: Json = False) -> None:
     """What one pulse.step() costs the training loop, side by side with an empty call."""

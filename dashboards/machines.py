@@ -1,0 +1,217 @@
+"""What the fleet's dashboard asks about machines and services: nodes, agents, the store, the monitors."""
+
+from typing import Final
+
+from rankpulse.dashboards import board as b
+from rankpulse.dashboards.board import GREEN, RED, Block, Query
+from rankpulse.dashboards.promql import Ask, or_zero
+
+ask: Final = Ask('cluster=~"$cluster"')
+NODE: Final = 'node=~"$node"'
+
+
+def _top(query: str) -> str:
+    return f"topk(10, {query})"
+
+
+def nodes() -> Block:
+    silence = f"({ask.led('rankpulse_node_silence_seconds', NODE)} unless on (cluster, instance, node) "
+    silence += f"{ask('rankpulse_node_leaving', NODE)} == 1)"
+    share = f"max by (node) {silence} / {ask.leader('rankpulse_node_deadline_seconds', 'node', NODE)}"
+    return Block(
+        "Which nodes are late or silent?",
+        [
+            b.graph(
+                "Who has been silent longest?",
+                "Seconds since the last heartbeat, the ten longest. Nodes that said goodbye are left out.",
+                Query(_top(f"max by (node) {silence}"), "{{node}}"),
+                unit="s",
+                size=(12, 8),
+            ),
+            b.graph(
+                "Who is near its deadline?",
+                "Silence as a share of the node's own deadline, which is learned from its usual lateness. Beyond 100 % "
+                "the node is suspected. Many nodes late together mean that the path is late, not the nodes.",
+                Query(_top(share), "{{node}}"),
+                unit="percentunit",
+                steps=((None, GREEN), (1, RED)),
+                size=(12, 8),
+            ),
+            b.graph(
+                "Who is suspected?",
+                "1 while a node is suspected: the ten that are, if any.",
+                Query(_top(ask.leader("rankpulse_node_suspect", "node", NODE)), "{{node}}"),
+                stepped=True,
+                size=(12, 7),
+            ),
+            b.graph(
+                "Are all nodes and agents here?",
+                "Nodes that the leader knows, those whose agent said goodbye, and agents that Prometheus reaches.",
+                Query(or_zero(f"count({ask.led('rankpulse_node_leaving')})"), "nodes known"),
+                Query(or_zero(f"sum({ask.led('rankpulse_node_leaving')})"), "said goodbye"),
+                Query(or_zero(f"count({ask('rankpulse_agent_info')})"), "agents scraped"),
+                stepped=True,
+                size=(12, 7),
+            ),
+        ],
+    )
+
+
+def agents() -> Block:
+    return Block(
+        "Do the agents do their work?",
+        [
+            b.graph(
+                "Do heartbeats arrive?",
+                "Heartbeats per second that the store acknowledged, and those that did not reach it, over all agents.",
+                Query(f"sum(rate({ask('rankpulse_agent_beats', NODE)}[$__rate_interval]))", "acknowledged"),
+                Query(f"sum(rate({ask('rankpulse_agent_beat_failures', NODE)}[$__rate_interval]))", "failed"),
+                unit="hertz",
+            ),
+            b.graph(
+                "Which agents do not reach the store?",
+                "Seconds since the store last acknowledged a heartbeat, as the agent itself says: the ten longest. One "
+                "agent: its network. All of them: the store.",
+                Query(_top(f"max by (node) ({ask('rankpulse_agent_store_silence_seconds', NODE)})"), "{{node}}"),
+                unit="s",
+                steps=((None, GREEN), (60, RED)),
+            ),
+            b.graph(
+                "What waits on the agents' disks?",
+                "Observations (deaths, joins, orders done) that wait for the store: the ten longest queues.",
+                Query(_top(f"max by (node) ({ask('rankpulse_agent_spooled', NODE)})"), "{{node}}"),
+            ),
+            b.graph(
+                "Is anything lost?",
+                "Observations dropped because the spool was full: the ten worst. Anything but 0 means that deaths may "
+                "go unexplained.",
+                Query(
+                    _top(f"max by (node) (increase({ask('rankpulse_agent_dropped', NODE)}[$__interval]))"),
+                    "{{node}}",
+                ),
+                bars=True,
+            ),
+            b.graph(
+                "How many workers are watched?",
+                "Worker processes that all agents watch. Fewer than ranks: a job runs where no agent sees it.",
+                Query(or_zero(f"sum({ask('rankpulse_agent_workers', NODE)})"), "workers"),
+                stepped=True,
+            ),
+            b.graph(
+                "What do agents report?",
+                "Observations per second by kind: joins, exits, changes of state, evidence.",
+                Query(
+                    f"sum by (kind) (rate({ask('rankpulse_agent_observations', NODE)}[$__rate_interval]))", "{{kind}}"
+                ),
+                stacked=True,
+            ),
+            b.graph(
+                "Do agents restart?",
+                "Starts of agents by node, the ten highest counts. A step is a start.",
+                Query(_top(f"max by (node) ({ask('rankpulse_agent_incarnation', NODE)})"), "{{node}}"),
+                stepped=True,
+            ),
+            b.graph(
+                "Where is a source missing?",
+                "Agents on which a source of knowledge does not work. It costs sharpness, not the watch itself. "
+                "`rankpulse status` says why.",
+                Query(f"sum by (source) (1 - {ask('rankpulse_agent_capability', NODE)})", "{{source}}"),
+                stepped=True,
+            ),
+            b.graph(
+                "Orders carried out, slots refused",
+                "Restart orders carried out by agents, and slot files of jobs that were refused: forged, stale, or of "
+                "another version.",
+                Query(f"sum(increase({ask('rankpulse_agent_orders_done', NODE)}[$__interval]))", "orders done"),
+                Query(f"sum(increase({ask('rankpulse_agent_slots_refused', NODE)}[$__interval]))", "slots refused"),
+                bars=True,
+            ),
+        ],
+    )
+
+
+def store() -> Block:
+    return Block(
+        "Does the store hold?",
+        [
+            b.graph(
+                "How large is the store?",
+                "Size of etcd's database. Its quota is 2 GiB unless you raised it; at the quota it refuses all writes.",
+                Query(f"max({ask('rankpulse_store_db_bytes')})", "database"),
+                unit="bytes",
+                steps=((None, GREEN), (1.6e9, RED)),
+            ),
+            b.graph(
+                "How much is written?",
+                "Revisions per second: about one per node and second.",
+                Query(f"max(clamp_min(deriv({ask('rankpulse_store_revision')}[$__rate_interval]), 0))", "revisions"),
+                unit="hertz",
+            ),
+            b.graph(
+                "Are decisions written?",
+                "What the leader wrote, by kind and result. `failed`: the store refused or was slow, it is decided "
+                "anew. `deposed`: another monitor had taken over. `exists`: it was there already.",
+                Query(
+                    f"sum by (kind, result) (increase({ask('rankpulse_monitor_actions')}[$__interval]))",
+                    "{{kind}} {{result}}",
+                ),
+                bars=True,
+                stacked=True,
+            ),
+        ],
+    )
+
+
+def monitors() -> Block:
+    return Block(
+        "How are the monitors?",
+        [
+            b.graph(
+                "When were they blind?",
+                "1 while a monitor cannot trust its own sight.",
+                Query(f"max by (instance) ({ask('rankpulse_monitor_blind')})", "{{instance}}"),
+                stepped=True,
+                top=1,
+            ),
+            b.graph(
+                "Who led when?",
+                "1 while this monitor leads.",
+                Query(f"max by (instance) ({ask('rankpulse_monitor_leader')})", "{{instance}}"),
+                stepped=True,
+                top=1,
+            ),
+            b.graph(
+                "How often did the lead change?",
+                "The term of office. Each step is a change of the lead; now and then is fine, often is not.",
+                Query(f"max({ask('rankpulse_monitor_epoch')})", "term"),
+                stepped=True,
+            ),
+            b.graph(
+                "Are they fast enough?",
+                "How late the monitor's loop woke up. Beyond 2 s it calls itself blind: the machine is overloaded.",
+                Query(f"max by (instance) ({ask('rankpulse_monitor_loop_lag_seconds')})", "{{instance}}"),
+                unit="s",
+                steps=((None, GREEN), (2, RED)),
+            ),
+            b.graph(
+                "What do they read?",
+                "Records per second by kind, of the monitor that read most.",
+                Query(f"max by (kind) (rate({ask('rankpulse_monitor_events')}[$__rate_interval]))", "{{kind}}"),
+                stacked=True,
+            ),
+            b.graph(
+                "What could they not read?",
+                "Records refused: of another version, damaged, or forged. The log of the monitor names the keys.",
+                Query(f"max(increase({ask('rankpulse_monitor_refused')}[$__interval]))", "refused"),
+                bars=True,
+            ),
+            b.graph(
+                "Which versions run?",
+                "Monitors and agents by version. More than one of a kind: an upgrade is under way, or was forgotten.",
+                Query(f"count by (version) ({ask('rankpulse_monitor_info')})", "monitor {{version}}"),
+                Query(f"count by (version) ({ask('rankpulse_agent_info')})", "agent {{version}}"),
+                stepped=True,
+                size=(24, 6),
+            ),
+        ],
+    )

@@ -1,0 +1,214 @@
+"""The dashboard of one run: does it train, how fast, and if not, what are its ranks doing?"""
+
+from typing import Any, Final
+
+from rankpulse.dashboards import board as b
+from rankpulse.dashboards.board import GREEN, RED, YELLOW, Block, Query
+from rankpulse.dashboards.promql import Ask, or_zero
+
+UID: Final = "rankpulse-run"
+CLUSTER: Final = 'cluster=~"$cluster"'
+fleet: Final = Ask(CLUSTER)
+ask: Final = fleet.within('run_uid="$run"')
+GONE: Final = "not running"
+STATES: Final = {
+    "R": ("runs (R)", GREEN),
+    "S": ("sleeps, waits (S)", "blue"),
+    "D": ("waits in the kernel (D)", YELLOW),
+    "T": ("STOPPED (T)", RED),
+    "t": ("held by a debugger (t)", "purple"),
+    "Z": ("dead, not collected (Z)", "dark-red"),
+    "X": ("dead (X)", "dark-red"),
+    "?": ("not known (?)", "text"),
+}
+
+
+def build() -> dict[str, Any]:
+    """The dashboard as plain values."""
+    return b.dashboard(
+        UID,
+        "rankpulse: run",
+        "Does this run train, how fast, and if not, what are its ranks doing?",
+        [
+            b.variable("cluster", "Cluster", "label_values(rankpulse_monitor_info, cluster)", every=True),
+            b.variable("run", "Run", f"label_values(rankpulse_run_info{{{CLUSTER}}}, run_uid)", every=False),
+        ],
+        [b.link("Fleet", "rankpulse-fleet")],
+        [_now(), _progress(), _ranks(), _nodes()],
+    )
+
+
+def _rate() -> str:
+    """Steps per second. Going back to a checkpoint is no speed: below zero is zero."""
+    return f"max(clamp_min(deriv({ask('rankpulse_run_step')}[$__rate_interval]), 0))"
+
+
+def _now() -> Block:
+    still = f"max({ask.led('rankpulse_run_still_seconds')}) / max({ask.led('rankpulse_run_step_deadline_seconds')})"
+    return Block(
+        "Does it train?",
+        [
+            b.stat(
+                "Label",
+                "The name that its user gave it (`--rdzv-id`). Several runs may have the same.",
+                Query(f"max by (run_id) {ask.led('rankpulse_run_info')}", "{{run_id}}"),
+                none=GONE,
+                text="name",
+            ),
+            b.stat(
+                "Round",
+                "How often it has started: each restart begins a new round.",
+                Query(f"max({ask.led('rankpulse_run_round')})"),
+                none=GONE,
+            ),
+            b.stat(
+                "Ranks missing",
+                "Ranks that this round should have and that no agent has seen: starting, dead, or on a node without "
+                "an agent.",
+                Query(f"max({ask.led('rankpulse_run_world_size')}) - max({ask.led('rankpulse_run_ranks')})"),
+                none=GONE,
+                steps=((None, GREEN), (1, RED)),
+            ),
+            b.stat(
+                "Step",
+                "The lowest step over its ranks. -1: none has made a step yet.",
+                Query(f"max({ask.led('rankpulse_run_step')})"),
+                unit="none",
+                none=GONE,
+            ),
+            b.stat(
+                "Steps per minute",
+                "How fast it trains now.",
+                Query(f"60 * {_rate()}"),
+                none=GONE,
+            ),
+            b.stat(
+                "Deadline used up",
+                "How long nothing has moved, as a share of what is usual for its phase. At 100 % it counts as hung. "
+                "Paused on purpose it may exceed that.",
+                Query(still),
+                unit="percentunit",
+                none=GONE,
+                steps=((None, GREEN), (0.5, YELLOW), (1, RED)),
+            ),
+            b.stat(
+                "Open incidents",
+                "Open incidents of this run. `rankpulse explain last` tells the story.",
+                Query(or_zero(f"max({ask.led('rankpulse_run_incidents_open')})")),
+                steps=((None, GREEN), (1, RED)),
+            ),
+            b.stat(
+                "Restarts",
+                "Rounds begun after an incident, since the run began.",
+                Query(or_zero(f"max({ask.led('rankpulse_run_restarts')})")),
+                steps=((None, GREEN), (1, YELLOW), (3, RED)),
+            ),
+        ],
+    )
+
+
+def _progress() -> Block:
+    lowest, spread = f"max({ask.led('rankpulse_run_step')})", f"max({ask.led('rankpulse_run_step_spread')})"
+    return Block(
+        "How does it get on?",
+        [
+            b.graph(
+                "Does the step grow?",
+                "Lowest and highest step over the ranks. It falls back to the last checkpoint at a restart: that much "
+                "work is done twice.",
+                Query(lowest, "lowest step"),
+                Query(f"{lowest} + {spread}", "highest step"),
+                unit="none",
+                size=(12, 8),
+            ),
+            b.graph(
+                "How fast?",
+                "Steps per second, from the lowest step.",
+                Query(_rate(), "steps per second"),
+                size=(12, 8),
+            ),
+            b.graph(
+                "Does it stand still?",
+                "Seconds in which no rank moved, and the deadline of its present phase, learned from its past.",
+                Query(f"max({ask.led('rankpulse_run_still_seconds')})", "stands still"),
+                Query(f"max({ask.led('rankpulse_run_step_deadline_seconds')})", "deadline"),
+                unit="s",
+                size=(12, 7),
+            ),
+            b.graph(
+                "Rounds, restarts, incidents",
+                "The round goes up at every start; a restart is a start after an incident.",
+                Query(f"max({ask.led('rankpulse_run_round')})", "round"),
+                Query(or_zero(f"max({ask.led('rankpulse_run_restarts')})"), "restarts"),
+                Query(or_zero(f"max({ask.led('rankpulse_run_incidents_open')})"), "open incidents"),
+                stepped=True,
+                size=(12, 7),
+            ),
+        ],
+    )
+
+
+def _ranks() -> Block:
+    colours = [
+        {
+            "matcher": {"id": "byName", "options": letter},
+            "properties": [
+                {"id": "displayName", "value": text},
+                {"id": "color", "value": {"mode": "fixed", "fixedColor": color}},
+            ],
+        }
+        for letter, (text, color) in STATES.items()
+    ]
+    return Block(
+        "What are its ranks doing?",
+        [
+            b.graph(
+                "Are all ranks here?",
+                "Ranks seen in the present round, and how many it should have.",
+                Query(f"max({ask.led('rankpulse_run_ranks')})", "seen"),
+                Query(f"max({ask.led('rankpulse_run_world_size')})", "should be"),
+                stepped=True,
+            ),
+            b.graph(
+                "In which state are its processes?",
+                "Ranks by the state of their process. One stopped (T) holds up all others. Waiting in the kernel (D) "
+                "for long points to a disk, a driver or a network file system.",
+                Query(f"max by (state) {ask.led('rankpulse_run_ranks_in_state')}", "{{state}}"),
+                stacked=True,
+                stepped=True,
+                overrides=colours,
+            ),
+            b.graph(
+                "In which phase are they?",
+                "Ranks by phase: init, train, and those that the script names, such as checkpoint.",
+                Query(f"max by (phase) {ask.led('rankpulse_run_ranks_in_phase')}", "{{phase}}"),
+                stacked=True,
+                stepped=True,
+            ),
+        ],
+    )
+
+
+def _nodes() -> Block:
+    mine = ask("rankpulse_run_node_steps_behind")
+    silence = f"({fleet.led('rankpulse_node_silence_seconds')} and on (cluster, instance, node) {mine})"
+    return Block(
+        "Is one of its nodes to blame?",
+        [
+            b.graph(
+                "Who is behind?",
+                "Steps by which a node's slowest rank is behind the run's fastest: the ten worst. One node behind all "
+                "others is where to look first; 0 and 1 in turn is how a healthy run looks.",
+                Query(f"topk(10, max by (node) {ask.led('rankpulse_run_node_steps_behind')})", "{{node}}"),
+                stepped=True,
+                size=(12, 8),
+            ),
+            b.graph(
+                "Which of its nodes are silent?",
+                "Seconds since the last heartbeat of its nodes: the ten longest.",
+                Query(f"topk(10, max by (node) {silence})", "{{node}}"),
+                unit="s",
+                size=(12, 8),
+            ),
+        ],
+    )
