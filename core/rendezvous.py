@@ -3,144 +3,144 @@
 Every torchrun keeps one `Joiner` record through its agent. Whoever sees enough of them waiting creates the `Meeting`
 of the next round; the store takes the first and refuses all others, so no round has two rosters. Everything else
 (rank, address, who must meet again, who has to stay out) is derived from these records.
+
+The launch's revision is the version of its run: making a round and closing it both guard and move it. So a closed
+launch gets no meeting, and whoever closes one knows which round is the current one.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+import math
 
 from rankpulse.core import records as r
-from rankpulse.core.keys import Keys
+from rankpulse.core.rdzv_ending import MOST_OPS, closed, leave, old_meetings, sweep
+from rankpulse.core.rdzv_entry import corrupt, entry, label_name, refuse
+from rankpulse.core.rdzv_forming import Fallen, Prospect, fallen, lost_at, prospect, some
+from rankpulse.core.rdzv_types import Again, Answer, Me, Met, Refused, Step, Timing, Txn, Waiting
+from rankpulse.core.rdzv_view import Run, View
 
-
-class Timing(NamedTuple):
-    """How long to wait for what, in seconds. `last_call_s` comes with each joiner."""
-
-    gate_s: float = 2.0  # for the policy's word on a round that could form
-    straggler_s: float = 90.0  # for members of the last round that live and are still stopping their workers
-    absent_s: float = 5.0  # a node whose presence is gone for so long is not waited for
-    turn_s: float = 1.0  # the first in line forms the round; each of the others steps in so much later
-
-
-@dataclass(frozen=True)
-class Me:
-    """One local torchrun that asks for its next round. Times are the agent's monotonic seconds."""
-
-    node: str
-    launcher: str  # "pid.start"
-    owner: int  # uid
-    label: str
-    min_nodes: int
-    max_nodes: int
-    join: int  # from 1
-    address: str
-    port: int
-    asked_at: float
-    run_uid: str = ""  # the run it is in, once known
-    after: int = 0  # the last round it was in
-    last_call_s: float = 30.0
-    timeout_s: float = 600.0  # it gives up after this without a round; a spare waits for ever
-
-
-class Txn(NamedTuple):
-    """All writes if every guard (key, revision it was last modified at, 0: absent) holds, else none."""
-
-    guards: tuple[tuple[str, int], ...]
-    puts: tuple[tuple[str, r.Record], ...]
-    deletes: tuple[str, ...] = ()
-    why: str = ""
-
-
-class Met(NamedTuple):
-    """The round is complete: start the workers."""
-
-    run_uid: str
-    round: int
-    rank: int  # of the node, in the group
-    nodes: int
-    address: str
-    port: int
-
-
-class Refused(NamedTuple):
-    """No round for this torchrun. `kind`: closed | finished | cordoned | mismatch | timeout | corrupt."""
-
-    kind: str
-    reason: str
-
-
-class Waiting(NamedTuple):
-    """Not yet, and why: for people."""
-
-    reason: str
-
-
-Answer: TypeAlias = Met | Refused | Waiting
-
-
-class Step(NamedTuple):
-    """What to do now. `txn` first; `wake_at`: look again then even if nothing changes."""
-
-    answer: Answer
-    txn: Txn | None = None
-    wake_at: float | None = None
-
-
-class Again(NamedTuple):
-    """The members of an established round have to meet again."""
-
-    round: int
-    waiting: int  # how many torchruns wait for the next round; at least 1
-    reason: str
-
-
-class View:
-    """What one agent has seen of `rdzv/`, `gates/`, `cordons/` and restart orders. Folding is idempotent."""
-
-    def __init__(self, keys: Keys) -> None:
-        raise NotImplementedError
-
-    def put(self, key: str, record: r.Record, modified: int, now: float) -> None:
-        """A record was seen under its key, last modified at this revision."""
-        raise NotImplementedError
-
-    def garbled(self, key: str, reason: str, modified: int) -> None:
-        """What lies under this key cannot be read: refused, never executed, and not overwritten silently."""
-        raise NotImplementedError
-
-    def gone(self, key: str, now: float) -> None:
-        raise NotImplementedError
-
-    def relisted(self, keys: frozenset[str], now: float) -> None:
-        """These keys, put again after this call, are all there are."""
-        raise NotImplementedError
-
-
-def label_name(label: str, owner: int) -> str:
-    """The key name of a user's label: readable, unique per label and owner."""
-    raise NotImplementedError
+__all__ = [
+    "Again",
+    "Answer",
+    "Me",
+    "Met",
+    "Refused",
+    "Step",
+    "Timing",
+    "Txn",
+    "View",
+    "Waiting",
+    "again",
+    "decide",
+    "label_name",
+    "leave",
+    "sweep",
+]
+LONGEST_LINE = 8  # turns: more who could form a round need not be told apart
 
 
 def decide(view: View, me: Me, now: float, at: float, timing: Timing, new_uid: str) -> Step:
     """The next step for a torchrun that waits. `new_uid`: the run_uid to use should it found a launch. `at`: UTC."""
-    raise NotImplementedError
+    run = entry(view, me, now, at, timing, new_uid)
+    if isinstance(run, Step):
+        return run
+    place = r.Place(me.node, me.launcher, me.join)
+    if place in run.met:
+        return Step(_met(run, place))
+    next_key = view.keys.meeting(run.uid, run.last + 1)
+    if next_key in view.unreadable:
+        return corrupt(next_key, view.unreadable[next_key])
+    fall = _fallen(view, run, me, now, timing)
+    if fall is None:
+        wake_at = lost_at(view, run, me.node, timing)
+        nodes = some([p.node for p in run.members])
+        waits = Waiting(f"round {run.last} goes on without this node ({nodes}): a spare until the next")
+        return Step(waits, wake_at=wake_at if wake_at < math.inf else None)
+    return _next_round(view, run, me, fall, now, at, timing)
 
 
 def again(view: View, run_uid: str, round_: int) -> Again | None:
     """Whether the members of this round have to meet again: ordered, or a member waits for the next or is gone."""
-    raise NotImplementedError
+    run = view.runs.get(run_uid)
+    if run is None or run.launch is None or run.launch.record.closed:
+        return None
+    if run.last > round_:
+        return Again(round_, max(1, len(run.waiting)), f"round {run.last} has formed")
+    fall = fallen(run) if run.last == round_ else None
+    return Again(round_, max(1, len(run.waiting)), fall.reason) if fall else None
 
 
-def leave(view: View, run_uid: str, node: str, launcher: str, outcome: str, reason: str, at: float) -> Txn | None:
-    """What to write when a torchrun takes no part any more; None when there is nothing to write.
-
-    `outcome`: finished | failed | gone (died, or was asked to end). A member of the current round that finished or
-    failed closes the launch for everybody; a spare, a late node or one that is merely gone closes nothing, unless it
-    was the last that took part.
-    """
-    raise NotImplementedError
+def _met(run: Run, place: r.Place) -> Met:
+    meeting = run.meetings[run.met[place]].record
+    rank, nodes = meeting.places.index(place), len(meeting.places)
+    return Met(run.uid, meeting.round, rank, nodes, meeting.address, meeting.port)
 
 
-def sweep(view: View, node: str, living: frozenset[str], at: float) -> list[Txn]:
-    """At the start of an agent, and now and then: joiners of this node whose launcher is not `living` are gone, and
-    keys that no round needs any more (old meetings, all of a closed run that everybody left) are deleted."""
-    raise NotImplementedError
+def _fallen(view: View, run: Run, me: Me, now: float, timing: Timing) -> Fallen | None:
+    """Why and since when the next round may begin; None while the last one stands."""
+    if not run.last:
+        return Fallen(-math.inf, "")
+    fall = fallen(run)
+    if fall is None and (lost := lost_at(view, run, me.node, timing)) <= now:
+        fall = Fallen(lost, f"all nodes of round {run.last} are away")
+    return fall
+
+
+def _next_round(view: View, run: Run, me: Me, fall: Fallen, now: float, at: float, timing: Timing) -> Step:
+    gate = run.gates.get(run.last + 1)
+    if gate is not None and me.node in gate.record.without:
+        return refuse(view, run, me, "cordoned", f"{me.node} stays out: {gate.record.reason}", at)
+    plan = prospect(view, run, me.node, fall.since, now, timing)
+    if gate is not None and not gate.record.go:
+        return _in_turn(plan, me, gate.at, now, timing, _close(view, run, gate.record))
+    if plan.forms_at > now:
+        return _too_few(view, run, me, plan, fall, now, at, timing)
+    heard_at = plan.forms_at + timing.gate_s if gate is None else max(plan.forms_at, gate.at)
+    return _in_turn(plan, me, heard_at, now, timing, _meet(view, run, plan, fall, at))
+
+
+def _in_turn(plan: Prospect, me: Me, since: float, now: float, timing: Timing, txn: Txn) -> Step:
+    """The first in line writes at once; should it be dead, the others step in one after the other."""
+    line = [(j.node, j.launcher) for j in plan.chosen + plan.spares]
+    who = (me.node, me.launcher)
+    turn = min(line.index(who) if who in line else LONGEST_LINE, LONGEST_LINE)
+    turn_at = since + turn * timing.turn_s
+    if now < turn_at:
+        return Step(Waiting(f"{plan.lacks}: the round is about to form"), None, turn_at)
+    return Step(Waiting(f"{plan.lacks}: the round is about to form"), txn, now + timing.turn_s)
+
+
+def _too_few(view: View, run: Run, me: Me, plan: Prospect, fall: Fallen, now: float, at: float, timing: Timing) -> Step:
+    gives_up_at = max(me.asked_at, fall.since) + me.timeout_s
+    if now >= gives_up_at:
+        return refuse(view, run, me, "timeout", f"no round in {me.timeout_s:g} s: {plan.lacks}", at)
+    return Step(Waiting(plan.lacks), None, min(plan.forms_at, gives_up_at))
+
+
+def _close(view: View, run: Run, gate: r.Gate) -> Txn:
+    key, launch = view.keys.launch(run.uid), run.launch.record  # type: ignore[union-attr]
+    gate_key = view.keys.gate(run.uid, gate.round)
+    return Txn(
+        view.guards(key, gate_key), ((key, closed(launch, "failed", gate.reason or "stopped")),), why=gate.reason
+    )
+
+
+def _meet(view: View, run: Run, plan: Prospect, fall: Fallen, at: float) -> Txn:
+    """The meeting, if nothing of what it rests on has changed."""
+    keys, first = view.keys, plan.chosen[0]
+    reason = fall.reason or f"{len(plan.chosen)} nodes have come"
+    key, launch_key = keys.meeting(run.uid, plan.number), keys.launch(run.uid)
+    meeting = r.Meeting(
+        run_uid=run.uid,
+        round=plan.number,
+        places=tuple(r.Place(j.node, j.launcher, j.join) for j in plan.chosen),
+        address=first.address,
+        port=first.port,
+        at=at,
+        reason=reason,
+    )
+    joiners = [keys.joiner(run.uid, j.node, j.launcher) for j in plan.chosen[:MOST_OPS]]
+    return Txn(
+        view.guards(key, launch_key, keys.gate(run.uid, plan.number), *joiners),
+        ((key, meeting), (launch_key, run.launch.record)),  # type: ignore[union-attr]
+        old_meetings(view, run),
+        f"round {plan.number}: {reason}",
+    )
