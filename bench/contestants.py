@@ -86,7 +86,7 @@ class FtJob(Job):
     def __init__(self, directory: Path, program: str) -> None:
         self._program, self._store_port = program, free_port()
         nodes = {node: directory / node for node in NODES}
-        super().__init__(directory, nodes, name="bench", max_restarts=3, train_args=("--ft", *STEP_S))
+        super().__init__(directory, nodes, name="bench", max_restarts=3, train_args=("--nvrx", *STEP_S))
 
     def new_launcher(self, node: str, run_dir: Path, index: int) -> Child:
         child = super().new_launcher(node, run_dir, index)

@@ -106,14 +106,18 @@ async def _turn(one: Contestant, directory: Path, limit_s: float, rng: random.Ra
                     _tell(_line(rows[-1]))
         except Exception as error:
             missed = faults[len([row for row in rows if row.fault in faults]) :]
-            rows += [Row(one.name, fault, note=f"could not be played: {error}") for fault in missed]
+            rows += [
+                Row(one.name, fault, note=f"could not be played: {str(error).splitlines()[0]}") for fault in missed
+            ]
             _tell(f"{one.name}: {error}")
     return rows
 
 
 async def _fault(one: Contestant, running: Running, fault: str, limit_s: float, rng: random.Random) -> Row:
     job = running.job
-    await _until(lambda: _in_training(job), START_LIMIT_S, job, "a job in training")
+    await _until(lambda: _in_training(job) or not job.alive(), START_LIMIT_S, job, "a job in training")
+    if not job.alive():
+        raise RuntimeError(f"its job ended before the fault\n{job.tail()}")
     pids = {event["pid"] for event in job.events("resumed")[-job.world_size :]}
     told = len(job.events("first_step"))
     victim, since = rng.choice(sorted(pids)), time.time()

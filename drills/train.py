@@ -121,7 +121,7 @@ class FtPulse:
 def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    pulse = attach_pulse(args.bare, args.ft)
+    pulse = attach_pulse(args.bare, args.nvrx)
     dist.init_process_group("gloo")
     rank, directory = dist.get_rank(), Path(args.checkpoints)
     model = TinyTransformer()
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
-    parser.add_argument("--ft", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")
+    parser.add_argument("--nvrx", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")
     args = parser.parse_args()
     die_with_torchrun()
     Path(args.checkpoints).mkdir(parents=True, exist_ok=True)
