@@ -73,7 +73,7 @@ def or_zero(query: str) -> str:
 
 def names_of(query: str) -> set[str]:
     """The metrics that a query asks for, as named on the wire."""
-    bare = _GROUP.sub(lambda found: found[1], _bare(query))
+    bare = _GROUP.sub("", _bare(query))
     bare = _SELECTOR.sub(lambda found: found[1], bare)
     return {name for name, call in _NAME.findall(bare) if not call and name not in _KEYWORDS}
 

@@ -1,0 +1,30 @@
+"""A Prometheus for tests: the real one, with its tool. In CI it must be there; elsewhere its tests are skipped."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def binary() -> Callable[[str], str]:
+    """Path of a program of the system package `prometheus`."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None and os.environ.get("CI"):
+            pytest.fail(f"CI must install {name}: apt-get install prometheus")
+        if path is None:
+            pytest.skip(f"{name} is not here: apt-get install prometheus")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def rule_file() -> Path:
+    from rankpulse.dashboards.shipped import OUT
+
+    return OUT / "rules" / "rankpulse.yml"
