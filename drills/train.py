@@ -74,6 +74,12 @@ def note(path: Path | None, **what: Any) -> None:
             file.write(json.dumps({"at": time.time(), **what}) + "\n")
 
 
+def launched() -> dict[str, int]:
+    """What torchelastic and the rendezvous say: restarts burned on this node, and the round (-1: not told)."""
+    names = {"burned": "TORCHELASTIC_RESTART_COUNT", "round": "RANKPULSE_ROUND"}
+    return {name: int(os.environ.get(variable, "-1")) for name, variable in names.items()}
+
+
 def die_with_torchrun() -> None:
     """Workers have sessions of their own: a drill that is killed must not leave them training."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -128,7 +134,7 @@ def train(args: argparse.Namespace) -> None:
     done = load(directory, model)
     trained = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(trained.parameters(), lr=3e-3)
-    note(args.events, event="resumed", rank=rank, step=done, pid=os.getpid())
+    note(args.events, event="resumed", rank=rank, step=done, pid=os.getpid(), **launched())
     for step in range(done + 1, args.steps + 1):
         began = time.monotonic()
         tokens = batch_of(step, rank)
@@ -141,6 +147,8 @@ def train(args: argparse.Namespace) -> None:
             pulse.step(step, loss=loss.item())
         if step == done + 1:
             note(args.events, event="first_step", rank=rank, step=step)
+        if args.fail_at == step and rank == 0:
+            raise ValueError(f"step {step} cannot be computed, whoever tries")
         if step % args.save_every == 0:
             checkpoint(pulse, directory, step, model, rank)
         time.sleep(
@@ -173,6 +181,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
+    parser.add_argument("--fail-at", type=int, default=0, help="rank 0 raises at this step, in every round")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
     parser.add_argument("--nvrx", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")
     args = parser.parse_args()
