@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,11 @@ from rankpulse.agent.folder import Folder
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
-from rankpulse.agent.orders import Orders
 from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.publish import Publisher
 from rankpulse.agent.report import Report
 from rankpulse.agent.slots import Scanner
+from rankpulse.agent.together import Together
 from rankpulse.agent.watch import Workers
 from rankpulse.core import records
 from rankpulse.core.keys import Keys, check_name
@@ -39,6 +40,7 @@ _STATES_EVERY_S: Final = 0.25
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
+_FILES: Final = 16384
 
 
 class Agent:
@@ -76,6 +78,7 @@ class Agent:
         try:
             rundir.prepare(self.run_dir)
             self._lock = rundir.lock(self.run_dir)
+            _allow_files()
         except rundir.BadRunDir as error:
             self._log.say("error", str(error))
             return EXIT_BAD
@@ -105,15 +108,17 @@ class Agent:
         launchers = Launchers(emit, self._remember)
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
-        past = ledger.load(self._spool) if self._spool else None
-        self._arrivals = Arrivals(self.workers, emit, self._log, self._host.boot_id, past)
         self._settled = False
-        self.orders = Orders(self.node, self._keys, self.workers.kill, emit, self._log, self._remember, self._spool)
-        self.orders.load()
         self.publisher = self._publisher()
-        self._report = Report(self.node, self.workers, self.publisher, self.outbox, self.orders, self.capabilities)
-        listen = self._settings.agent.listen
-        self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able)
+        self.together = self._together(emit)
+        self.together.load()
+        past = ledger.load(self._spool) if self._spool else None
+        vouch = self.together.vouch_dead
+        self._arrivals = Arrivals(self.workers, emit, self._log, self._host.boot_id, past, vouch)
+        orders = self.together.orders
+        self._report = Report(self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities)
+        listen, sessions = self._settings.agent.listen, self.together.sessions()
+        self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
 
     def _open_spool(self) -> Folder | None:
@@ -138,6 +143,23 @@ class Agent:
             self.outbox,
             self._make_beat,
             self._make_state,
+        )
+
+    def _together(self, emit: Callable[[Fact], None]) -> Together:
+        return Together(
+            self.node,
+            self._host.boot_id,
+            self._keys,
+            self._store,
+            self.workers,
+            self._clock,
+            self._rng,
+            self._log,
+            emit,
+            lambda: self.publisher.inc,
+            self._remember,
+            self._settings.detect.heartbeat_interval_s,
+            self._spool,
         )
 
     def _make_beat(self, inc: int, seq: int, at: float) -> Beat:
@@ -167,8 +189,10 @@ class Agent:
     def _remember(self) -> None:
         """Write down who is watched, once what an earlier agent wrote there has been dealt with."""
         if self._spool and self._settled:
-            rows = tuple(worker.row() for worker in self.workers.table.values())
-            ledger.save(self._spool, Ledger(self._host.boot_id, rows, self.workers.launchers.rows()))
+            ledger.save(
+                self._spool, Ledger(self._host.boot_id, self.workers.rows(), self.workers.launchers.rows())
+            )  # fmt: skip
+        self.together.workers_changed()
 
     # -- life ---------------------------------------------------------------------------------------------------
     async def _serve(self) -> int:
@@ -191,7 +215,7 @@ class Agent:
             self._stop.wait(),
             self._kept_up("slots", self._scan_for_ever),
             self._kept_up("processes", self._states_for_ever),
-            self._kept_up("orders", lambda: self.orders.follow(self._store)),
+            self._kept_up("rendezvous", self.together.run),
         ]
 
     async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -230,7 +254,9 @@ class Agent:
     async def _close(self, tasks: list[asyncio.Task[Any]]) -> None:
         await _cancel(tasks)
         await self._endpoints.close()
+        await self.together.close()
         self._remember()
+        self._arrivals.close()
         self.workers.close()
         if self._spool:
             self._spool.close()
@@ -248,8 +274,7 @@ class Agent:
     def _move_spool(self) -> None:
         old, self._spool = self._spool, self._open_spool()
         self.outbox.move(self._spool)
-        self.orders.folder = self._spool
-        self.orders.save()
+        self.together.move(self._spool)
         self._remember()
         if old:
             old.close()
@@ -293,6 +318,15 @@ class Agent:
             for path, reason in self.workers.unreadable():
                 self._log.change(path, "warning", f"slot {path} cannot be read, its last pulse stands: {reason}")
             await asyncio.sleep(_STATES_EVERY_S)
+
+
+def _allow_files() -> None:
+    """Every worker, torchrun and conversation costs descriptors: as many as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

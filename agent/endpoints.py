@@ -3,21 +3,28 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from rankpulse.agent.http import CatalogueCollector, HttpServer
 from rankpulse.agent.report import Report
-from rankpulse.agent.sock import LocalSocket
+from rankpulse.agent.sock import LocalSocket, Session
 from rankpulse.core import catalogue
 
 
 class Endpoints:
-    """`metrics`: their samples; `able(source, problem)` is told how each endpoint does."""
+    """`metrics`: their samples; `able(source, problem)` is told how each endpoint does; `sessions`: of the socket."""
 
     def __init__(
-        self, run_dir: str, listen: str, report: Report, metrics: Callable[[], Any], able: Callable[[str, str], None]
+        self,
+        run_dir: str,
+        listen: str,
+        report: Report,
+        metrics: Callable[[], Any],
+        able: Callable[[str, str], None],
+        sessions: Mapping[str, Session],
     ) -> None:
+        self._sessions = sessions
         self._path, self._listen, self._report = os.path.join(run_dir, "agent.sock"), listen, report
         self._metrics, self._able = metrics, able
         self._socket: LocalSocket | None = None
@@ -34,7 +41,8 @@ class Endpoints:
         """Also again, when its directory was made anew."""
         if self._socket:
             await self._socket.close()
-        self._socket = LocalSocket(self._path, {"ping": self._report.ping, "runs": self._report.runs})
+        answers = {"ping": self._report.ping, "runs": self._report.runs}
+        self._socket = LocalSocket(self._path, answers, self._sessions)
         await self._try("socket", self._socket.open())
 
     async def close(self) -> None:

@@ -52,9 +52,15 @@ class Reading(NamedTuple):
 
 
 def exit_detail(
-    exit_: Exit, ending: Mapping[str, Any] | None, pulse: Pulse | None, order_id: str, note: str = ""
+    exit_: Exit,
+    ending: Mapping[str, Any] | None,
+    pulse: Pulse | None,
+    order_id: str,
+    note: str = "",
+    held: bool = False,
 ) -> dict[str, Scalar]:
     """The detail of `worker_exited`. `closed`: its writer said goodbye, by closing or by the interpreter's end.
+    `held`: it has a holder, which waits for a verdict unless the end was a good one.
 
     `note` stands in for the message where the process left none.
     """
@@ -68,6 +74,7 @@ def exit_detail(
         "step": pulse.step if pulse else -1,
         "phase": text(pulse.phase, PHASE_MAX) if pulse else "",
         "order_id": order_id,
+        "held": held and exit_.code != 0,
     }
 
 

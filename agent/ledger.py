@@ -23,6 +23,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     rank: int
     local_rank: int
     order_id: str = ""
+    holder: tuple[int, int] | None = None  # pid and start of the process that stays when this one ends badly
 
 
 class LauncherRow(msgspec.Struct, frozen=True):

@@ -4,38 +4,46 @@ import asyncio
 import contextlib
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from rankpulse.agent.evidence import Evidence, encode
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.folder import Folder
+from rankpulse.agent.holders import Holders
 from rankpulse.agent.log import Log
-from rankpulse.core import codec, records
-from rankpulse.core.keys import Keys
+from rankpulse.agent.restart import Restart
+from rankpulse.agent.torchruns import Torchruns
+from rankpulse.agent.watch import Workers
+from rankpulse.core import records
 from rankpulse.core.records import Order
-from rankpulse.store.api import Changes, Listing, Lost, Progress, Store, StoreError
 
 _REMEMBERED: Final = 1000
 _MEMORY: Final = "orders.done"
-_RETRY_S: Final = 5.0
+_RELEASES: Final = 1000
 
 
 @dataclass(slots=True)
 class Orders:
-    """`kill` signals the processes of an order that live here; `folder`: where those carried out are kept."""
+    """`folder`: where those carried out are kept; `changed`: why workers die is to be written down."""
 
     node: str
-    keys: Keys
-    kill: Callable[[Order], int]
+    workers: Workers
+    torchruns: Torchruns
+    holders: Holders
+    evidence: Evidence
     emit: Callable[[Fact], None]
     log: Log
-    changed: Callable[[], None] = lambda: None
+    push: Callable[[], None]  # tell the torchruns of an ordered round
+    changed: Callable[[], None]
     folder: Folder | None = None
     done_count: int = 0
     _done: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _active: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _releases: dict[tuple[str, int], str] = field(default_factory=dict)  # also for holders that come back later
 
     def load(self) -> None:
         """An agent that starts again does not report the orders of its predecessor anew."""
@@ -51,59 +59,89 @@ class Orders:
             with contextlib.suppress(OSError):
                 self.folder.write(_MEMORY, msgspec.json.encode(list(self._done)))
 
-    async def follow(self, store: Store) -> None:
-        """Carry out orders as they come, until cancelled; whatever the store does."""
-        while True:
-            try:
-                async for sight in store.follow(self.keys.orders()):
-                    self._see(sight)
-            except StoreError as error:
-                self.log.change("orders", "warning", f"orders cannot be followed: {error}")
-            await asyncio.sleep(_RETRY_S)
-
-    def _see(self, sight: object) -> None:
-        if isinstance(sight, Listing):
-            self.log.change("orders", "info", "orders are followed")
-            self._take((item.key, item.value) for item in sight.items)
-        elif isinstance(sight, Progress):
-            self.log.change("orders", "info", "orders are followed")
-        elif isinstance(sight, Changes):
-            self.log.change("orders", "info", "orders are followed")
-            self._take((change.key, change.value) for change in sight.changes if change.value is not None)
-        elif isinstance(sight, Lost):
-            self.log.change("orders", "warning", "orders cannot be followed at present")
-
-    def _take(self, pairs: Iterable[tuple[str, bytes]]) -> None:
-        for key, value in pairs:
-            parsed = self.keys.parse(key)
-            if parsed is None or parsed.kind is not Order:
-                continue
-            try:
-                order = codec.decode_at(parsed, value)
-            except codec.Refused as error:
-                self.log.change(key, "warning", f"order at {key} is not obeyed: {error}")
-                continue
-            assert isinstance(order, Order)
-            self.obey(order)
+    def released(self, run_uid: str, round_: int) -> str:
+        """Why the holders of this round shall end, "" while they need not."""
+        return self._releases.get((run_uid, round_), "")
 
     def obey(self, order: Order) -> None:
-        """Carry out an order that concerns this node, unless it has been."""
-        mark = _mark(order, self.node)
-        if mark in self._done or not order.seats.get(self.node):
+        """Carry out an order that concerns this node, unless it has been or is under way."""
+        if self.node not in order.nodes and not order.seats.get(self.node):
             return
-        if order.kind != "restart":
+        if order.kind == "release":
+            self._remember_release(order)
+        mark = _mark(order, self.node)
+        if mark in self._done or mark in self._active:
+            return
+        work = self._work(order)
+        if work is None:
             self.log.change(f"kind {order.kind}", "warning", f"orders of kind {order.kind[:40]!r} are not known here")
             return
-        killed = self.kill(order)
-        self.changed()  # the next agent, too, shall know why they died
+        self._active[mark] = asyncio.create_task(self._carry_out(mark, order, work))
+
+    def _work(self, order: Order) -> Coroutine[Any, Any, None] | None:
+        if order.kind == "restart":
+            return self._restart(order)
+        if order.kind == "release":
+            return self._release(order)
+        return self._collect(order) if order.kind.startswith("collect-") else None
+
+    async def _carry_out(self, mark: str, order: Order, work: Coroutine[Any, Any, None]) -> None:
+        """An order that could not be carried out is not done: it is tried again when it is seen again."""
+        try:
+            await work
+        except Exception as error:
+            self.log.say("error", f"order {order.order_id}: {type(error).__name__}: {error}")
+            return
+        finally:
+            self._active.pop(mark, None)
         self._done.append(mark)
         self.done_count += 1
-        self.log.say("info", f"order {order.order_id} carried out: {killed} processes killed ({order.reason[:200]})")
-        self.emit(Fact(records.ORDER_DONE, detail={"order_id": order.order_id, "killed": killed}))
         self.save()
+
+    async def close(self) -> None:
+        """What is under way is left to the next agent."""
+        tasks = list(self._active.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- the kinds ----------------------------------------------------------------------------------------------
+    async def _restart(self, order: Order) -> None:
+        if self.torchruns.in_run(order.run_uid):
+            steps = Restart(order, self.node, self.workers, self.torchruns, self.holders, self.push, self.changed)
+            killed, note = await steps.run()
+        else:
+            killed, note = self.workers.kill(order), ""
+            self.changed()  # the next agent, too, shall know why they died
+        self._report(order, killed, note)
+
+    async def _release(self, order: Order) -> None:
+        told = self.holders.release(order.run_uid, order.round, order.reason or "released")
+        self._report(order, 0, f"{told} holders told")
+
+    def _remember_release(self, order: Order) -> None:
+        self._releases[order.run_uid, order.round] = order.reason or "released"
+        while len(self._releases) > _RELEASES:
+            del self._releases[next(iter(self._releases))]
+
+    async def _collect(self, order: Order) -> None:
+        found = [*self.workers.of_round(order.run_uid, order.round), *self.workers.of_seats(order)]
+        workers = {(one.pid, one.start): one for one in found}
+        rows = await self.evidence.gather(workers.values())
+        run = next((one.who.run for one in workers.values()), None)
+        self.emit(Fact(records.EVIDENCE, run, detail={"order_id": order.order_id, "rows": encode(rows)}))
+        self.log.say(
+            "info", f"order {order.order_id} carried out: evidence of {len(rows)} ranks ({order.reason[:200]})"
+        )
+
+    def _report(self, order: Order, killed: int, note: str) -> None:
+        why = f"{note}; {order.reason}" if note else order.reason
+        self.log.say("info", f"order {order.order_id} carried out: {killed} processes killed ({why[:200]})")
+        said: dict[str, records.Scalar] = {"order_id": order.order_id, "killed": killed}
+        self.emit(Fact(records.ORDER_DONE, detail={**said, "note": note} if note else said))
 
 
 def _mark(order: Order, node: str) -> str:
     """What tells an order from every other. Its id does not: a store that was emptied gives the same ones again."""
-    whole = msgspec.json.encode((order.order_id, order.run_uid, order.round, order.seats.get(node, ())))
+    whole = msgspec.json.encode((order.order_id, order.run_uid, order.round, order.kind, order.seats.get(node, ())))
     return hashlib.sha256(whole).hexdigest()[:32]

@@ -65,6 +65,16 @@ def parse_stat(content: str) -> Stat | None:
         return None
 
 
+def cpu_ticks(pid: int, start: int) -> int | None:
+    """Clock ticks of CPU that all threads of that very process have used; None when it is gone."""
+    content = _read(f"/proc/{pid}/stat")
+    fields = content.rpartition(")")[2].split() if content else []
+    try:
+        return int(fields[11]) + int(fields[12]) if int(fields[19]) == start else None
+    except (ValueError, IndexError):
+        return None
+
+
 def launcher_of(parent: int) -> Stat | None:
     """The process that launched a worker: its parent, or the first ancestor that was not given a rank itself.
 

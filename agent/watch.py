@@ -4,16 +4,22 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from rankpulse.agent import proc, slots
 from rankpulse.agent.facts import Fact, Reading, exit_detail, joined_detail, state_class
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import WorkerRow
 from rankpulse.agent.locate import SlotFile
+from rankpulse.agent.proc import Exit
 from rankpulse.core import records, slot
 from rankpulse.core.identity import Identity, IdentityRefused, understand
-from rankpulse.core.records import Order, Seat
+from rankpulse.core.records import Member, Order, RunRow, Seat
+
+Who: TypeAlias = tuple[int, int]  # a process: pid and start
+_WORD_S: Final = 0.3  # how long an exit that the kernel does not explain waits for the holder's word
 
 
 @dataclass(slots=True, eq=False)
@@ -32,12 +38,30 @@ class Worker:
     waiting_since: float | None = None
     order_id: str = ""
     unreadable: str = ""
+    holder: Who | None = None
 
     def row(self) -> WorkerRow:
-        who = self.who
+        file, who = self.file, self.who
         return WorkerRow(
-            self.file.dev, self.file.inode, self.pid, self.start, who.run, who.rank, who.local_rank, self.order_id
+            file.dev, file.inode, self.pid, self.start, who.run, who.rank, who.local_rank, self.order_id, self.holder
         )
+
+
+class NotYet(Exception):
+    """The slot claims a run of our rendezvous, and its torchrun is not known yet: ask again."""
+
+
+def plain(_launcher: Who, run: RunRow, _owner: int) -> RunRow | None:
+    """The run of a worker that does not meet through us: what it claims of it is not believed."""
+    return msgspec.structs.replace(run, run_uid="", round=-1)
+
+
+def _unheld(_child: Who) -> Who | None:
+    return None
+
+
+def _no_word(_child: Who) -> Exit | None:
+    return None
 
 
 @dataclass(slots=True)
@@ -51,12 +75,15 @@ class Workers:
     launchers: Launchers
     machine: str = ""  # its boot id
     per_user: int = 256  # a beat must stay small, whatever a user starts
+    vouch: Callable[[Who, RunRow, int], RunRow | None] = plain  # launcher, claim, owner; None: not known yet
+    holds: Callable[[Who], Who | None] = _unheld  # who holds a trainer
+    word: Callable[[Who], Exit | None] = _no_word  # its holder's word on how it ended
     table: dict[tuple[int, int], Worker] = field(default_factory=dict)
 
-    def adopt(self, found: slots.Adopted, *, order_id: str = "", known: bool = False) -> str:
+    def adopt(self, found: slots.Adopted, *, past: WorkerRow | None = None, patient: bool = False) -> str:
         """Watch a process; returns why its identity was refused, or "".
 
-        `known`: an earlier agent told of it already; `order_id`: the order under which that one killed it.
+        `past`: an earlier agent told of it already. `patient`: raise `NotYet` while its torchrun is not known.
         """
         process, identity = found.process, found.slot.identity
         if len([worker for worker in self.table.values() if worker.file.uid == found.file.uid]) >= self.per_user:
@@ -78,13 +105,18 @@ class Workers:
         except IdentityRefused as error:
             _close(found)
             return str(error)
+        run = past.run if past and past.run.run_uid else self.vouch(launcher, who.run, found.file.uid)
+        if run is None and patient and not proc.has_exited(process.pidfd):
+            raise NotYet
+        who = who._replace(run=run or msgspec.structs.replace(who.run, run_uid="", round=-1))
         self._replace_older(process.pid, process.start)
         worker = Worker(
-            found.file, process.pid, process.start, process.pidfd, who, found.slot.pulse, launcher, order_id=order_id
-        )
+            found.file, process.pid, process.start, process.pidfd, who, found.slot.pulse, launcher,
+            order_id=past.order_id if past else "", holder=past.holder if past else None,
+        )  # fmt: skip
         self.table[process.pid, process.start] = worker
         self.launchers.watch(launcher, who.run)
-        if not known:
+        if past is None:
             self.emit(self._fact(records.WORKER_JOINED, worker, joined_detail(identity)))
         asyncio.get_running_loop().add_reader(process.pidfd, self._exited, worker)
         self.changed()
@@ -98,8 +130,21 @@ class Workers:
 
     def _exited(self, worker: Worker) -> None:
         ended = proc.exit_of(worker.pidfd, worker.pid, worker.start)
+        loop = asyncio.get_running_loop()
+        if ended == Exit() and self._held(worker):  # an older kernel, and its holder was quicker: it will say
+            loop.remove_reader(worker.pidfd)
+            loop.call_later(_WORD_S, self._tell_exit, worker, ended)
+        else:
+            self._tell_exit(worker, ended)
+
+    def _tell_exit(self, worker: Worker, ended: Exit) -> None:
+        if self.table.get((worker.pid, worker.start)) is not worker:
+            return  # the agent has ended meanwhile: the next one tells
+        if ended == Exit():
+            ended = self.word((worker.pid, worker.start)) or ended
         last = _read(worker)
-        detail = exit_detail(ended, last.ending if last else None, worker.pulse, worker.order_id)
+        held = self._held(worker)
+        detail = exit_detail(ended, last.ending if last else None, worker.pulse, worker.order_id, held=held)
         self.emit(self._fact(records.WORKER_EXITED, worker, detail))
         self.table.pop((worker.pid, worker.start), None)
         self._release(worker)
@@ -136,13 +181,42 @@ class Workers:
             )
         return sorted(result, key=lambda one: (one.run.run_id, one.rank, one.pid))
 
-    def kill(self, order: Order) -> int:
-        """SIGKILL the processes that `order` names on this node, and no others; returns how many."""
-        return sum(self._kill(order, seat) for seat in order.seats.get(self.node, ()))
+    def _held(self, worker: Worker) -> bool:
+        """Whether a holder of it lives, also one that has not come back to this agent yet."""
+        worker.holder = self.holds((worker.pid, worker.start)) or worker.holder
+        return worker.holder is not None and alive(worker.holder)
 
-    def _kill(self, order: Order, seat: Seat) -> bool:
+    def rows(self) -> tuple[WorkerRow, ...]:
+        for worker in self.table.values():
+            worker.holder = self.holds((worker.pid, worker.start)) or worker.holder
+        return tuple(worker.row() for worker in self.table.values())
+
+    def of_round(self, run_uid: str, round_: int) -> list[Worker]:
+        """Those of one round of our rendezvous."""
+        return [w for w in self.table.values() if run_uid and (w.who.run.run_uid, w.who.run.round) == (run_uid, round_)]
+
+    def of_seats(self, order: Order) -> list[Worker]:
+        """Those that the order names."""
+        named = ((seat, self.table.get((seat.pid, seat.start))) for seat in order.seats.get(self.node, ()))
+        return [worker for seat, worker in named if worker and _concerns(order, seat.rank, worker)]
+
+    def busy(self, launcher: Who) -> bool:
+        """Whether workers of that launcher live."""
+        return any(worker.launcher == launcher for worker in self.table.values())
+
+    def mark(self, order: Order) -> None:
+        """The workers of the order's round end at this order, however they do."""
+        for worker in self.of_round(order.run_uid, order.round):
+            worker.order_id = order.order_id
+
+    def kill(self, order: Order, seats: Iterable[Seat | Member] | None = None) -> int:
+        """SIGKILL processes that `order` names on this node, and no others; returns how many. `seats`: only these."""
+        chosen = order.seats.get(self.node, ()) if seats is None else seats
+        return sum(self._kill(order, seat) for seat in chosen)
+
+    def _kill(self, order: Order, seat: Seat | Member) -> bool:
         worker = self.table.get((seat.pid, seat.start))
-        if worker is None or not _concerns(order, seat, worker):
+        if worker is None or not _concerns(order, seat.rank, worker):
             return False
         owner = proc.status(worker.pid)
         if owner is None or owner.uids != (worker.file.uid,) * 3:
@@ -180,9 +254,18 @@ def _close(found: slots.Adopted) -> None:
     found.file.close()
 
 
-def _concerns(order: Order, seat: Seat, worker: Worker) -> bool:
+def alive(who: Who) -> bool:
+    """Whether that very process lives."""
+    seen = proc.stat(who[0])
+    return seen is not None and seen.start == who[1] and seen.state not in "ZX"
+
+
+def _concerns(order: Order, rank: int, worker: Worker) -> bool:
     """The process plays the part in the run that the order thinks it plays."""
-    return worker.who.run.run_id == order.run_id and worker.who.rank == seat.rank
+    run = worker.who.run
+    if run.run_uid and (run.run_uid, run.round) != (order.run_uid, order.round):
+        return False
+    return run.run_id == order.run_id and worker.who.rank == rank
 
 
 def _read(worker: Worker) -> slot.Slot | None:

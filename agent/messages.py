@@ -1,0 +1,87 @@
+"""What a torchrun or a holder may say on the agent's socket: untrusted, parsed once, totally, with limits."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from rankpulse.agent.sock import Garbage
+
+_Name = Annotated[str, Meta(max_length=128)]
+_Label = Annotated[str, Meta(min_length=1, max_length=256)]
+_Address = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:%\[\]-]{1,255}$")]
+_Count = Annotated[int, Meta(ge=1, le=100_000)]
+_Number = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+_Words = Annotated[str, Meta(max_length=2048)]
+
+
+class Join(msgspec.Struct, frozen=True):
+    """It asks for its next round. `join`: for the how-manieth time; `address`, `port`: of the store it opened."""
+
+    label: _Label
+    min_nodes: _Count
+    max_nodes: _Count
+    join: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    address: _Address
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    run_uid: _Name = ""
+    after: _Number = 0
+    last_call_s: _Seconds = 30.0
+    timeout_s: _Seconds = 600.0
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """It is in this round."""
+
+    run_uid: Annotated[str, Meta(min_length=1, max_length=128)]
+    round: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    join: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class Restarting(msgspec.Struct, frozen=True):
+    """It is about to stop the workers of this round."""
+
+    round: _Number
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """It takes no part any more."""
+
+    outcome: Literal["finished", "failed", "gone"]
+    reason: _Words = ""
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A holder's first line."""
+
+    pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """Its trainer ended so."""
+
+    code: Annotated[int, Meta(ge=0, le=255)] | None = None
+    signal: Annotated[int, Meta(ge=1, le=128)] | None = None
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def understand(kind: type[T], said: Any) -> T:
+    """`said` as a `kind`. Raises `Garbage` with what is wrong."""
+    try:
+        message = msgspec.convert(said, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise Garbage(f"{kind.__name__.lower()}: {error}") from None
+    if isinstance(message, Join) and message.min_nodes > message.max_nodes:
+        raise Garbage(f"join: min_nodes {message.min_nodes} is more than max_nodes {message.max_nodes}")
+    return message
+
+
+def only(message: dict[str, Any], *known: str) -> tuple[str, Any]:
+    """The one thing a message says. Raises `Garbage`."""
+    for name, value in message.items():
+        if name in known:
+            return name, value
+    raise Garbage(f"unknown message: say one of {', '.join(known)}")

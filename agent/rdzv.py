@@ -1,0 +1,286 @@
+"""Our rendezvous on this node: what `core.rendezvous` decides for each local torchrun is told and written.
+
+Reads come from the mirror; every write is a transaction whose guards are what the decision rested on. When one is
+refused, or nobody can tell what came of it, the keys are read again before anything is tried again. While the store
+is away nothing is decided, and the torchruns of an established round simply hear nothing.
+"""
+
+import asyncio
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rankpulse.agent.clock import Clock
+from rankpulse.agent.log import Log
+from rankpulse.agent.mirror import Mirror
+from rankpulse.agent.torchruns import Torchrun, Torchruns
+from rankpulse.agent.writing import write
+from rankpulse.core import rendezvous
+from rankpulse.core.keys import BadName, Keys
+from rankpulse.core.records import Joiner, Launch, Meeting, Place
+from rankpulse.core.rendezvous import Answer, Met, Refused, Timing, Txn, Waiting
+from rankpulse.store.api import Store
+
+_BACKOFF_S: Final = (0.05, 2.0)
+_SWEEP_EVERY_S: Final = 30.0
+_AWAY: Final = "the store cannot be reached: the round forms when it can"
+_UNSAFE = re.compile(r"[^A-Za-z0-9]+")
+
+
+def _yes() -> bool:
+    return True
+
+
+def _never(_launcher: tuple[int, int]) -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class Rendezvous:
+    """`named`: whether this agent speaks for the node by now; `busy`: whether workers of a launcher still live;
+    `lives`: whether a launcher does."""
+
+    node: str
+    keys: Keys
+    store: Store
+    mirror: Mirror
+    torchruns: Torchruns
+    clock: Clock
+    rng: random.Random
+    log: Log
+    timing: Timing = field(default_factory=Timing)
+    named: Callable[[], bool] = _yes
+    busy: Callable[[tuple[int, int]], bool] = _never
+    lives: Callable[[tuple[int, int]], bool] = _never
+    saved: Callable[[], None] = lambda: None
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _swept_at: float = float("-inf")
+
+    def look(self) -> None:
+        """Something changed: tell what is to be told at once, and decide anew."""
+        self._confirm()
+        self.push()
+        self._wake.set()
+
+    def push(self) -> None:
+        """Tell the torchruns of established rounds that they have to meet again; each once per conversation."""
+        if not self.mirror.ready:
+            return
+        for one in self.torchruns.table.values():
+            if one.established and one.watching and one.pushed != one.round:
+                found = rendezvous.again(self.mirror.view, one.run_uid, one.round)
+                if found and one.send({"again": {**found._asdict()}}):
+                    one.pushed = one.round
+                    self.log.say("info", f"run {one.run_uid}: round {one.round} meets again: {found.reason[:200]}")
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            wait_s = await self._pass()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            finally:
+                self._wake.clear()
+
+    async def _pass(self) -> float:
+        """Everything that is due, once; returns the seconds until something is due again."""
+        due = self._swept_at + _SWEEP_EVERY_S
+        for one in list(self.torchruns.table.values()):
+            if one.me is not None:
+                due = min(due, await self._ask(one))
+            elif one.run_uid and not one.left and (one.leaving or one.dead):
+                due = min(due, await self._part(one))
+        if self._can_write() and self.clock.monotonic() >= self._swept_at + _SWEEP_EVERY_S:
+            await self._sweep()
+            due = min(due, self._swept_at + _SWEEP_EVERY_S)
+        return max(0.0, min(due - self.clock.monotonic(), _SWEEP_EVERY_S)) if due > float("-inf") else 1.0
+
+    def _can_write(self) -> bool:
+        return self.mirror.sighted and self.named()
+
+    # -- asking for a round -------------------------------------------------------------------------------------
+    async def _ask(self, one: Torchrun) -> float:
+        """Decide for a torchrun that waits; returns when to do so again."""
+        me, now = one.me, self.clock.monotonic()
+        assert me
+        if not (self.mirror.ready and self.named()):
+            self._answer(one, _too_late(me.asked_at, me.timeout_s, now) or Waiting(_AWAY))
+            return now + 1.0
+        if one.run_uid != me.run_uid:
+            me = one.me = replace(me, run_uid=one.run_uid)
+        new_uid = _new_uid(me.label, self.rng)
+        step = rendezvous.decide(self.mirror.view, me, now, self.clock.utc(), self.timing, new_uid)
+        if step.txn is None:
+            self._answer(one, step.answer)
+            return max(step.wake_at if step.wake_at is not None else now + _SWEEP_EVERY_S, now + _BACKOFF_S[0])
+        if not self.mirror.sighted:
+            self._answer(one, _too_late(me.asked_at, me.timeout_s, now) or Waiting(_AWAY))
+            return now + 1.0
+        if isinstance(step.answer, Waiting):
+            self._answer(one, step.answer)
+        if now >= one.retry_at and await self._write_for(one, step.txn) and one.me is me:
+            self._answer(one, step.answer)
+        return one.retry_at
+
+    def _answer(self, one: Torchrun, answer: Answer) -> None:
+        if isinstance(answer, Waiting):
+            if answer.reason != one.said and one.send({"wait": answer.reason[:1000]}):
+                one.said = answer.reason
+        elif isinstance(answer, Met):
+            self._met(one, answer)
+        else:
+            self._refuse(one, answer)
+
+    def _met(self, one: Torchrun, met: Met) -> None:
+        """On disk before it is told: a torchrun in a round is never one that the next agent does not know."""
+        assert one.me
+        one.run_uid, one.join, one.met, one.me = met.run_uid, one.me.join, met, None
+        one.said, one.pushed, one.watching, one.sure, one.attempts = "", 0, True, True, 0
+        one.moved.clear()
+        self.saved()
+        one.send({"met": met._asdict()})
+        self.log.say("info", f"run {met.run_uid}: round {met.round} met, {met.nodes} nodes, this one is {met.rank}")
+        self.push()
+
+    def _refuse(self, one: Torchrun, answer: Refused) -> None:
+        """It gets no round. Its place in line goes at once, without closing anything for the others."""
+        one.me, one.said = None, ""
+        one.send({"refused": {"kind": answer.kind, "reason": answer.reason[:2000]}})
+        self.log.say("warning", f"launcher {one.launcher}: refused, {answer.kind}: {answer.reason[:300]}")
+        if one.run_uid:
+            one.leaving = one.leaving or ("gone", f"refused: {answer.reason}"[:200])
+            self.saved()
+            self._wake.set()
+
+    # -- leaving ------------------------------------------------------------------------------------------------
+    def leave(self, one: Torchrun, outcome: str, reason: str) -> None:
+        """It takes no part any more; written as soon as the store takes it, also by the next agent."""
+        one.me = None
+        if one.run_uid and not one.left:
+            one.leaving = (outcome, reason[:200])
+            self.saved()
+        one.moved.set()
+        self._wake.set()
+
+    async def _part(self, one: Torchrun) -> float:
+        """Write that it leaves; a dead one only once none of its workers lives: orphans train on."""
+        now = self.clock.monotonic()
+        if one.leaving is None:
+            if self.busy((one.pid, one.start)):
+                return now + _SWEEP_EVERY_S
+            one.leaving = ("gone", f"its torchrun {one.dead}")
+        if not self._can_write():
+            return now + 1.0
+        if now < one.retry_at:
+            return one.retry_at
+        outcome, reason = one.leaving
+        at = self.clock.utc()
+        txn = rendezvous.leave(self.mirror.view, one.run_uid, self.node, one.launcher, outcome, reason, at)
+        if txn is not None and not await self._write_for(one, txn):
+            return one.retry_at
+        self._gone(one)
+        return self.clock.monotonic()
+
+    def _gone(self, one: Torchrun) -> None:
+        one.leaving, one.left, one.me = None, True, None
+        one.moved.set()
+        self._swept_at = float("-inf")  # it may have been the last
+        if one.dead:
+            self.torchruns.drop(one)
+        self.saved()
+
+    async def _sweep(self) -> None:
+        self._swept_at = self.clock.monotonic()
+        living = frozenset(one.launcher for one in self._joiners() if self._takes_part(one.launcher))
+        for txn in rendezvous.sweep(self.mirror.view, self.node, living, self.clock.utc()):
+            await write(self.store, self.mirror, self.log, txn)
+
+    def _joiners(self) -> list[Joiner]:
+        rows = (record for record in self.mirror.all(self.keys.rdzv()) if isinstance(record, Joiner))
+        return [row for row in rows if row.node == self.node]
+
+    def _takes_part(self, launcher: str) -> bool:
+        """A torchrun that is about to be told gone by ourselves is left to that, too."""
+        pid, _, start = launcher.partition(".")
+        who = (int(pid), int(start))
+        return who in self.torchruns.table or self.lives(who) or self.busy(who)
+
+    # -- what a torchrun says of itself --------------------------------------------------------------------------
+    def _confirm(self) -> None:
+        """What was believed while the store was away is compared with what stands there."""
+        if not self.mirror.ready:
+            return
+        for one in list(self.torchruns.table.values()):
+            if one.sure or not one.met:
+                continue
+            found = self.meeting_of(one.owner, one.launcher, one.run_uid, one.round, one.join)
+            one.met, one.sure = found, True
+            if found is None:
+                one.send({"error": f"run {one.run_uid} has no round with this torchrun in it"})
+                self.torchruns.drop(one)
+            self.saved()
+
+    def joined(self, owner: int, launcher: str, run_uid: str) -> bool:
+        """Whether the store has this torchrun in that run, and the run is this user's."""
+        try:
+            launch = self.mirror.get(self.keys.launch(run_uid))
+            joiner = self.mirror.get(self.keys.joiner(run_uid, self.node, launcher))
+        except BadName:
+            return False
+        return isinstance(launch, Launch) and launch.owner == owner and isinstance(joiner, Joiner)
+
+    def meeting_of(self, owner: int, launcher: str, run_uid: str, round_: int, join: int) -> Met | None:
+        """The round as the store has it, if it is this user's and lists this torchrun."""
+        try:
+            launch = self.mirror.get(self.keys.launch(run_uid))
+        except BadName:
+            return None
+        meeting = self.mirror.get(self.keys.meeting(run_uid, round_))
+        if not isinstance(launch, Launch) or not isinstance(meeting, Meeting) or launch.owner != owner:
+            return None
+        place = Place(self.node, launcher, join)
+        if place not in meeting.places:
+            return None
+        rank = meeting.places.index(place)
+        return Met(run_uid, round_, rank, len(meeting.places), meeting.address, meeting.port)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+    async def _write_for(self, one: Torchrun, txn: Txn) -> bool:
+        done = await write(self.store, self.mirror, self.log, txn)
+        self._learn(one, txn)
+        if done:
+            one.attempts = 0
+            one.retry_at = self.clock.monotonic()
+        else:
+            low, high = _BACKOFF_S
+            pause_s = min(high, low * 2 ** min(one.attempts, 10)) * self.rng.uniform(0.5, 1.0)
+            one.attempts += 1
+            one.retry_at = self.clock.monotonic() + pause_s
+        return done
+
+    def _learn(self, one: Torchrun, txn: Txn) -> None:
+        """Which run it is in, once its joiner stands there."""
+        for key, record in txn.puts:
+            if not isinstance(record, Joiner) or record.launcher != one.launcher or record.left:
+                continue
+            if self.mirror.get(key) == record and one.run_uid != record.run_uid:
+                one.run_uid = record.run_uid
+                self.saved()
+
+
+def _too_late(asked_at: float, timeout_s: float, now: float) -> Refused | None:
+    if now - asked_at < timeout_s:
+        return None
+    return Refused("timeout", f"no round within {timeout_s:g} s: the agent cannot reach the store; see its log")
+
+
+def _new_uid(label: str, rng: random.Random) -> str:
+    """Unique, and still readable: what the user called it, and chance."""
+    name = _UNSAFE.sub("-", label)[:40].strip("-")
+    return f"{name or 'run'}-{rng.getrandbits(48):012x}"
