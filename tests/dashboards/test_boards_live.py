@@ -1,0 +1,229 @@
+"""A real Prometheus beside a real job that crashes and recovers: every panel has an answer, every rule evaluates."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from support import eventually
+
+from rankpulse.core import records as r
+from rankpulse.core.catalogue import AGENT, MONITOR, Metric
+from rankpulse.dashboards import build
+from rankpulse.dashboards.promql import TARGET_LABELS, wire_names
+from rankpulse.drills.children import Child
+from rankpulse.drills.job import Job, free_port
+from rankpulse.drills.stage import NODES, Stage
+
+pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
+CLUSTER = "shown"
+RANGES = {"$__rate_interval": "30s", "$__interval": "1m", "$__range": "5m"}
+
+
+class ScrapedStage(Stage):
+    """The stage of the drills, with agents that serve their metrics."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.listen = {node: f"127.0.0.1:{free_port()}" for node in NODES}
+
+    def new_agent(self, node: str, env: dict[str, str] | None = None) -> Child:
+        child = super().new_agent(node, env)
+        config = self.directory / f"{node}.toml"
+        config.write_text(config.read_text().replace('listen = ""', f'listen = "{self.listen[node]}"'))
+        return child
+
+
+class Prometheus:
+    """The real one, on a free port, with our rules."""
+
+    def __init__(self, directory: Path, program: str, rule_file: Path, targets: dict[str, list[str]]) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(rule_file)],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": hosts, "labels": {"cluster": CLUSTER}}]}
+                for job, hosts in targets.items()
+            ],
+        }
+        file = directory / "prometheus.yml"
+        file.write_text(json.dumps(config))  # JSON is YAML
+        argv = [program, f"--config.file={file}", f"--storage.tsdb.path={directory / 'tsdb'}"]
+        argv += [f"--web.listen-address={self.url.removeprefix('http://')}", "--log.level=warn"]
+        self.child = Child("prometheus", argv, log=directory / "prometheus.log")
+
+    async def ask(self, path: str, **params: str) -> Any:
+        """The answer's `data`; None while it is not up."""
+        assert self.child.alive(), self.child.tail()
+        try:
+            async with aiohttp.ClientSession() as session, session.get(self.url + path, params=params) as answer:
+                said = await answer.json(content_type=None)
+        except (aiohttp.ClientConnectionError, ValueError):
+            return None
+        if not isinstance(said, dict):
+            return None
+        assert said["status"] == "success", (params, said)
+        return said["data"]
+
+    async def query(self, expr: str) -> list[dict[str, Any]]:
+        data = await self.ask("/api/v1/query", query=expr)
+        return list(data["result"]) if data else []
+
+
+class Scene:
+    """What has happened: a job trained, crashed, recovered, and trains on, and Prometheus scraped it all."""
+
+    def __init__(self, prometheus: Prometheus, run_uid: str) -> None:
+        self.prometheus, self.run_uid = prometheus, run_uid
+
+    def filled(self, expr: str) -> str:
+        """The query as Grafana sends it, with values for the variables."""
+        for name, value in {**RANGES, "$cluster": CLUSTER, "$node": ".*", "$run": self.run_uid}.items():
+            expr = expr.replace(name, value)
+        assert "$" not in expr
+        return expr
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def scene(
+    tmp_path_factory: pytest.TempPathFactory, binary: Callable[[str], str], rule_file: Path
+) -> AsyncIterator[Scene]:
+    directory, program = tmp_path_factory.mktemp("boards"), binary("prometheus")
+    async with ScrapedStage(directory) as stage:
+        [leader] = stage.witness.all(r.Leader)
+        targets = {
+            "rankpulse-monitor": [leader.url.removeprefix("http://")],
+            "rankpulse-agent": [*stage.listen.values()],
+        }
+        prometheus = Prometheus(directory, program, rule_file, targets)
+        job = Job(directory / "job", stage.run_dirs, name=CLUSTER, train_args=("--step-s", "0.2"))
+        try:
+            prometheus.child.start()
+            job.start()
+            yield Scene(prometheus, await crash_and_recover(stage, job))
+        finally:
+            await asyncio.to_thread(job.end)
+            await asyncio.to_thread(prometheus.child.end)
+
+
+async def crash_and_recover(stage: Stage, job: Job) -> str:
+    """SIGKILL one worker, wait until the job trains again; returns its run_uid."""
+    witness = stage.witness
+
+    async def until(found: Callable[[], Any], what: str) -> Any:
+        return await witness.until(found, 120.0, f"{what}\n{job.tail()}\n{stage.monitor.tail()}")
+
+    def trains() -> bool:
+        steps = witness.steps(job.name)
+        return len(steps) == job.world_size and min(steps.values()) >= 15
+
+    await until(trains, "a job that trains")
+    state = await until(lambda: witness.run(job.name), "the run in the store")
+    roster = await until(lambda: witness.roster(state.run_uid), "its roster")
+    since = time.time()
+    os.kill(roster.members[1].pid, signal.SIGKILL)
+    await until(lambda: [i for i in witness.incidents(since) if i.state == "closed"], "the incident's end")
+    return str(state.run_uid)
+
+
+def targets_of(board: dict[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target
+
+
+@pytest.mark.parametrize("board", build.read(), ids=lambda board: board["uid"])
+async def test_every_panel_has_an_answer(scene: Scene, board: dict[str, Any]) -> None:
+    """Where nothing is wrong the answer is 0, not nothing; and the legend's labels are there."""
+
+    async def silent() -> list[str]:
+        found = []
+        for title, target in targets_of(board):
+            rows = await scene.prometheus.query(scene.filled(target["expr"]))
+            if not rows or any(row["value"][1] == "NaN" for row in rows):
+                found.append(f"{title}: {scene.filled(target['expr'])}: {rows}")
+            wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            found += [
+                f"{title}: no label {wanted - row['metric'].keys()}" for row in rows if wanted - row["metric"].keys()
+            ]
+        return found
+
+    last: list[str] = []
+
+    async def all_speak() -> bool:
+        last[:] = await silent()
+        return not last
+
+    try:
+        await eventually(all_speak, 60.0, "answers to all panels")
+    except AssertionError as error:
+        raise AssertionError("\n".join([str(error), *last])) from None
+
+
+@pytest.mark.parametrize("board", build.read(), ids=lambda board: board["uid"])
+async def test_every_variable_has_a_choice(scene: Scene, board: dict[str, Any]) -> None:
+    for variable in board["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+        assert found is not None
+        values = await scene.prometheus.ask(f"/api/v1/label/{found[2]}/values", **{"match[]": scene.filled(found[1])})
+        wanted = {"cluster": {CLUSTER}, "node": set(NODES), "run": {scene.run_uid}}
+        assert set(values) == wanted[variable["name"]]
+
+
+@pytest.mark.parametrize("metric", [*AGENT, *MONITOR], ids=lambda metric: metric.name)
+async def test_every_metric_is_really_emitted_with_its_labels(scene: Scene, metric: Metric) -> None:
+    for name in wire_names(metric):
+        series = await eventually(
+            lambda name=name: scene.prometheus.ask("/api/v1/series", **{"match[]": name}), 30.0, f"{name} scraped"
+        )
+        labels = frozenset(metric.labels) | ({"le"} if name.endswith("_bucket") else frozenset())
+        assert {frozenset(one.keys()) - TARGET_LABELS - {"__name__"} for one in series} == {labels}
+
+
+async def test_the_story_is_told(scene: Scene) -> None:
+    """The figures are those of what was done: one crash, one restart by torchelastic, nothing open."""
+    expected = {
+        "max(rankpulse_incidents_total{class='worker_dead'})": "1",
+        "max(rankpulse_restarts_total{by='torchelastic'})": "1",
+        "sum(rankpulse_incidents_open)": "0",
+        f"max(rankpulse_run_restarts{{run_uid='{scene.run_uid}'}})": "1",
+        f"max(rankpulse_run_round{{run_uid='{scene.run_uid}'}})": "2",
+        f"sum(rankpulse_run_ranks_in_phase{{run_uid='{scene.run_uid}'}})": "4",
+    }
+
+    async def figures() -> dict[str, str]:
+        answers = {expr: await scene.prometheus.query(expr) for expr in expected}
+        return {expr: rows[0]["value"][1] if rows else "" for expr, rows in answers.items()}
+
+    async def as_expected() -> bool:
+        return await figures() == expected
+
+    try:
+        await eventually(as_expected, 30.0, "the figures of the crash")
+    except AssertionError:
+        assert await figures() == expected
+
+
+async def test_every_rule_evaluates_and_a_healthy_cluster_is_quiet(scene: Scene) -> None:
+    def evaluated(groups: list[dict[str, Any]]) -> bool:
+        return all(rule["health"] == "ok" for group in groups for rule in group["rules"])
+
+    async def rules() -> list[dict[str, Any]]:
+        data = await scene.prometheus.ask("/api/v1/rules")
+        return data["groups"] if data and evaluated(data["groups"]) else []
+
+    groups = await eventually(rules, 30.0, "an evaluation of every rule")
+    firing = [rule["name"] for group in groups for rule in group["rules"] if rule.get("state") == "firing"]
+    assert firing == []
+    assert len(groups) == 5
