@@ -324,6 +324,35 @@ def bench_recovery(
     raise typer.Exit(run(repeat, as_json, only, limit, seed))
 
 
+@app.command(
+    "run",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+)
+def run_job(ctx: typer.Context) -> None:
+    """Start a job as torchrun does, with our rendezvous and the worker holder filled in.
+
+    Example: rankpulse run --nnodes 2 --nproc-per-node 8 train.py
+    """
+    from rankpulse.cli.run import run
+
+    run(ctx.args)
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False},
+)
+def hold(ctx: typer.Context) -> None:
+    """Run a worker of torchrun so that its crash burns no restart.
+
+    Example: torchrun --no-python ... rankpulse hold python -u train.py
+    """
+    from rankpulse.trainer.hold import main
+
+    raise typer.Exit(main(ctx.args))
+
+
 @app.command()
 def version() -> None:
     """The versions of rankpulse and of Python."""

@@ -112,11 +112,12 @@ class Holder:
         self._over = ""  # why there is nothing more to wait for
 
     def run(self) -> int:
+        self._talk()
         while self._status is None or not self._over:
-            self._talk()
             self._line.wait(self._until() - time.monotonic(), [self._signals])
             for arrived in kernel.read_signals(self._signals):
                 self._signal(arrived)
+            self._talk()
             self._look_at_the_clock(time.monotonic())
         return self._status
 

@@ -1,0 +1,42 @@
+"""What torchrun hands on about its rendezvous."""
+
+import pytest
+
+from rankpulse.trainer import rdzvconf
+
+
+def test_nothing_given() -> None:
+    assert rdzvconf.parse({"timeout": 900}) == (rdzvconf.Conf(30.0, 600.0, 30.0), [])
+
+
+def test_texts_and_numbers() -> None:
+    conf, warnings = rdzvconf.parse({"last_call_timeout": "5", "join_timeout": 60, "agent_wait_s": " 0.5 "})
+    assert (conf, warnings) == (rdzvconf.Conf(5.0, 60.0, 0.5), [])
+
+
+def test_unknown_keys_are_named_beside_the_known_ones() -> None:
+    _, (warning,) = rdzvconf.parse({"is_host": "1", "read_timeout": 3})
+    assert "is_host, read_timeout" in warning
+    assert all(key in warning for key in rdzvconf.Conf._fields)
+
+
+@pytest.mark.parametrize("bad", ["soon", "", "-1", "nan", "inf", "1e9", None, [], "1s"])
+def test_bad_values(bad: object) -> None:
+    with pytest.raises(rdzvconf.BadConf, match=r"--rdzv-conf join_timeout=.*a number of seconds"):
+        rdzvconf.parse({"join_timeout": bad})
+
+
+def test_labels() -> None:
+    assert rdzvconf.label("a job, ☃", 4, "x") == "a job, ☃"
+    assert rdzvconf.label("none", 1, "x") == "unnamed-x"
+
+
+@pytest.mark.parametrize("unnamed", ["none", ""])
+def test_several_nodes_need_a_name(unnamed: str) -> None:
+    with pytest.raises(rdzvconf.BadConf, match="--rdzv-id NAME"):
+        rdzvconf.label(unnamed, 2, "x")
+
+
+def test_an_endless_name() -> None:
+    with pytest.raises(rdzvconf.BadConf, match="256 bytes"):
+        rdzvconf.label("☃" * 100, 2, "x")
