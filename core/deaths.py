@@ -3,12 +3,25 @@
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending, name
 from rankpulse.core.exits import SIGNALS, Exit, Kind
-from rankpulse.core.fleet import RoundView, RunView
 from rankpulse.core.settings import DetectSettings
+from rankpulse.core.views import RoundView, RunView
 
 CAUSE_WINDOW = 3.0  # times settle_s: what dies later, torchelastic's grace over or a person impatient, is a consequence
 GRACE_S = 20.0  # torchelastic, Slurm and Kubernetes all wait 30 s between SIGTERM and SIGKILL
+HELD_STOP_S = 10.0  # whoever asks workers to end asks their holders, too: one that waits for so long was not asked
 CAUSES = (Kind.KILLED, Kind.FAILED, Kind.ABORTED)
+
+
+def is_held(round_: RoundView) -> bool:
+    """Workers died and torchelastic knows of none of it: their holders wait for a verdict."""
+    telling = [exit_ for exit_ in round_.exits.values() if exit_.kind not in (Kind.CLEAN, Kind.ORDERED)]
+    return bool(telling) and all(exit_.held for exit_ in telling)
+
+
+def is_judged(run: RunView, round_: RoundView, told: bool) -> bool:
+    """Whether nothing that is known of the exits of a round waits for its verdict. `told`: an incident tells of it."""
+    telling = any(exit_.kind not in (Kind.CLEAN, Kind.ORDERED) for exit_ in round_.exits.values())
+    return told or not telling or round_.accounted or round_.number in run.ordered
 
 
 def weigh(run: RunView, round_: RoundView, now: float, settings: DetectSettings) -> Diagnosis | Ending | None:
@@ -93,6 +106,7 @@ def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSe
         tuple(reasons),
         tuple(exit_.key for exit_ in ended[:NAMED_MAX]),
         first.received_at,
+        first.what if strongest is Kind.FAILED else "",
     )
 
 
@@ -102,7 +116,7 @@ def _stop(
     """Workers were asked to end: by torchelastic, which goes on, or by a person or scheduler. The launcher tells."""
     here_ended = not run.launchers.get(first.launcher, True) if run.elastic else not round_.alive()
     went_on = run.current.number > round_.number
-    waited = now - first.received_at >= settings.stop_settle_s
+    waited = now - first.received_at >= (HELD_STOP_S if first.held else settings.stop_settle_s)
     if went_on and (here_ended or round_.membership() != run.current.membership()):
         return None  # a node left on purpose, or another joined: torchelastic met anew, nothing failed
     everyone = not run.elastic or (run.launchers_gone() and not round_.alive())
@@ -112,6 +126,8 @@ def _stop(
     if not went_on and not waited:
         return None
     after = "the job went on without a stop" if went_on else "its launcher neither ended nor went on"
+    if first.held and not went_on:
+        after = "its holder was not asked to end: somebody meant this process alone"
     return Diagnosis(
         d.WORKER_DEAD,
         (first.member,),

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
+from rankpulse.core import deaths, policy, repeats
 from rankpulse.core import incidents as book_of
-from rankpulse.core import policy
 from rankpulse.core import records as r
 from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.fleet import RoundView, RunView
-from rankpulse.core.fold import Folder
+from rankpulse.core.fold import RESTART, Folder
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
+from rankpulse.core.views import RoundView, RunView
 
 
 class Wanted(NamedTuple):
@@ -31,12 +33,13 @@ class Desk:
         self.now = self.at = 0.0
         self.epoch = 0
         self.wanted: list[Wanted] = []
+        self.unwanted: list[str] = []  # keys that must not be written after all
         self._opened = 0
 
     def begin(self, now: float, at: float, epoch: int) -> None:
         if epoch != self.epoch:
             self._opened = 0
-        self.now, self.at, self.epoch, self.wanted = now, at, epoch, []
+        self.now, self.at, self.epoch, self.wanted, self.unwanted = now, at, epoch, [], []
 
     def want(self, key: str, record: r.Record, reason: str, *, once: bool = False) -> None:
         self.wanted.append(Wanted(key, record, reason, once))
@@ -45,25 +48,46 @@ class Desk:
     def armed(self) -> bool:
         return self.folder.armed is not None and self.folder.armed.armed
 
-    def facts(self, run: RunView) -> policy.Facts:
+    def erase(self, key: str) -> None:
+        """Delete a record of ours, also one that is only about to be written."""
+        self.unwanted.append(key)
+        self.folder.fold(key)
+
+    def facts(self, found: Diagnosis, run: RunView, round_: RoundView, still_s: float | None = None) -> policy.Facts:
         """What the policy needs to know about the run."""
-        ordered = [number for uid, number in self.folder.orders if uid == run.uid]
-        moved = [number for number, view in run.rounds.items() if view.stepped()]
-        spent = len([number for number in ordered if number >= max(moved, default=0)])
-        left = self.settings.policy.orders_per_run - spent
         there = any(run.launchers.values()) or not run.launchers  # one that was never seen may well be there
-        return policy.Facts(run.elastic, there, self.armed, left)
+        joint = run.joint is not None
+        return policy.Facts(
+            elastic=run.elastic,
+            launcher_alive=there,
+            armed=self.armed,
+            orders_left=self._orders_left(run),
+            joint=joint,
+            held=joint and deaths.is_held(round_),
+            repeated=repeats.repeated(found.fault, run, round_, self.book, self.now),
+            still_s=still_s,
+            act_after_s=self.settings.policy.hang_act_s,
+        )
+
+    def _orders_left(self, run: RunView) -> int:
+        """Of the budget: each round that was ended by order since the last one in which every rank made a step."""
+        moved = max((number for number, view in run.rounds.items() if view.stepped()), default=0)
+        ordered = {number for uid, number, kind in self.folder.orders if uid == run.uid and kind == RESTART}
+        ordered |= {i.round for i in self.book if i.run_uid == run.uid and i.order_id}
+        return self.settings.policy.orders_per_run - len([number for number in ordered if number >= moved])
 
     def open(
         self,
         found: Diagnosis,
         where: tuple[RunView, RoundView] | None = None,
         choice: policy.Choice | None = None,
+        still_s: float | None = None,
     ) -> r.Incident:
         """Open an incident of a round, or, without one, of the fleet. `choice`: a person's, else the policy's."""
         facts, run = policy.NOBODY, ("", "", -1)
         if where is not None:
-            facts, run = self.facts(where[0]), (where[0].uid, where[0].run_id, where[1].number)
+            facts = self.facts(found, *where, still_s)
+            run = (where[0].uid, where[0].run_id, where[1].number)
         choice = choice or policy.choose(found, facts)
         self._opened += 1
         id_ = f"i{self.epoch:04d}-{self._opened:04d}"
@@ -71,6 +95,8 @@ class Desk:
             self._opened += 1
             id_ = f"i{self.epoch:04d}-{self._opened:04d}"
         incident = book_of.opened(found, choice, id_=id_, run=run, now=self.now, at=self.at, epoch=self.epoch)
+        if where is not None:
+            incident = msgspec.structs.replace(incident, fault_step=repeats.highest_step(where[1]))
         self.book.put(incident, self.now)
         self.folder.say("warning", f"incident {id_}: {found.klass}: {found.summary}; action {choice.action}")
         return incident

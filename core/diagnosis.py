@@ -7,8 +7,8 @@ them is looked for first. "Nobody knows" is an answer (`unknown`), and so is "no
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rankpulse.core.fleet import RoundView
-from rankpulse.core.records import Member
+from rankpulse.core.records import Incident, Member
+from rankpulse.core.views import RoundView
 
 CONTROL_PLANE_DELAY = "control_plane_delay"
 WORKER_DEAD = "worker_dead"
@@ -20,6 +20,7 @@ OPERATOR_RESTART = "operator_restart"
 STOPPED_BY_USER = "stopped_by_user"
 FINISHED = "finished"
 FAILED = "failed"
+ABANDONED = "abandoned"
 NAMED_MAX = 64  # culprits and evidence listed one by one; beyond that a count says more, and records stay small
 
 
@@ -35,6 +36,7 @@ class Diagnosis(NamedTuple):
     reasons: tuple[str, ...]
     evidence: tuple[str, ...]
     since: float
+    fault: str = ""  # the program's own error, without names; "" when it is none
 
 
 class Ending(NamedTuple):
@@ -57,3 +59,19 @@ def others(round_: RoundView, culprits: Iterable[Member]) -> tuple[int, ...]:
     """The ranks of the round that are not culprits: its cascade."""
     guilty = {member.rank for member in culprits}
     return tuple(sorted(rank for rank in round_.members if rank not in guilty))
+
+
+def again(incident: Incident, since: float) -> Diagnosis:
+    """What an incident concluded, as the diagnosis it came from."""
+    return Diagnosis(
+        incident.klass,
+        incident.culprits,
+        incident.cascade,
+        incident.nodes,
+        incident.confidence,
+        incident.summary,
+        incident.reasons,
+        incident.evidence,
+        since,
+        incident.fault,
+    )

@@ -74,6 +74,8 @@ class Engine:
         self._desired = {key: wanted for key, wanted in self._desired.items() if not wanted.once}
         for wanted in self.judge.judge(now, at, self.epoch, self.sight):
             self._desired[wanted.key] = wanted
+        for key in self.judge.unwanted():
+            self._desired.pop(key, None)
         writes = [self._action(wanted) for wanted in list(self._desired.values()) if self._missing(wanted)]
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
         return (*lines, *self.folder.take_lines(), *writes, *erasures)
@@ -95,7 +97,7 @@ class Engine:
         return snapshot(self, now)
 
     def _seen(self, event: ev.Seen) -> None:
-        if isinstance(event.record, r.Incident | r.Roster | r.RunState | r.Order):
+        if isinstance(event.record, r.Incident | r.Roster | r.RunState | r.Order | r.Gate | r.Cordon):
             self._stored[event.key] = event.record
         self.folder.seen(event, leading=self.epoch is not None)
 
@@ -111,7 +113,7 @@ class Engine:
     def _relisted(self, event: ev.Relisted) -> None:
         self._stored.clear()
         self._sent.clear()
-        self.folder.relisted()
+        self.folder.relisted(event.received_at)
 
     def _say_sight(self, now: float, asleep_s: float) -> None:
         """A blind watcher must not look healthy: say it when sight changes."""

@@ -48,6 +48,7 @@ class Exit(NamedTuple):
     launcher: Launcher
     received_at: float
     revision: int
+    held: bool = False  # its holder waits for a verdict: torchelastic has not noticed
 
 
 def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Exit:
@@ -56,7 +57,8 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     number = signal if isinstance(signal, int) else None
     launcher = Launcher(obs.node, obs.run.launcher if obs.run is not None else "")
     terminated = number == 15 or obs.detail.get("code") == 143
-    return Exit(key, member, kind_of(obs), number, terminated, in_words(obs), launcher, received_at, revision)
+    held = obs.detail.get("held") is True
+    return Exit(key, member, kind_of(obs), number, terminated, in_words(obs), launcher, received_at, revision, held)
 
 
 def kind_of(obs: Observation) -> Kind:

@@ -1,129 +1,23 @@
 """The fleet as the records tell it: nodes, runs, rounds, and which process belongs to which round.
 
-A plain launch has no identity of its own: its label is not unique, its restart counter differs between nodes, its
-port may be fixed. What identifies it is who met: processes that met at the same place belong to one round, and rounds
-whose workers have the same launcher (the torchrun process of a node) belong to one run.
+A run of our own rendezvous says who it is: its agents vouch for run and round of every process. A plain launch has no
+identity of its own: its label is not unique, its restart counter differs between nodes, its port may be fixed. What
+identifies it is who met: processes that met at the same place belong to one round, and rounds whose workers have the
+same launcher (the torchrun process of a node) belong to one run.
 """
 
 import re
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from rankpulse.core.arrival import Arrival
-from rankpulse.core.exits import Exit
-from rankpulse.core.progress import PhaseClocks, RankProgress, RunAhead
-from rankpulse.core.records import Beat, Launcher, Member, NodeState, Roster, RunRow, seated
+from rankpulse.core.joint import Joint, launchers_of
+from rankpulse.core.progress import PhaseClocks
+from rankpulse.core.records import Launcher, Meeting, Member, Roster, RunRow, seated
 from rankpulse.core.settings import DetectSettings
+from rankpulse.core.views import NodeView, Process, RoundView, RunView, process_of
+from rankpulse.core.words import printable
 
 ROUNDS_KEPT = 4
-RUNNING = "running"
-
-
-class Process(NamedTuple):
-    """A process, named so that it cannot be mistaken for another that got its number later."""
-
-    node: str
-    pid: int
-    start: int
-
-
-def process_of(member: Member) -> Process:
-    return Process(member.node, member.pid, member.start)
-
-
-class Silence(NamedTuple):
-    """What is remembered of a silence that has ended."""
-
-    lasted_s: float
-    ended_at: float  # observer's monotonic seconds
-    steps: dict[tuple[int, int], int]  # (pid, start) -> step in the last beat before it
-
-
-@dataclass
-class NodeView:
-    """One node, as its beats show it."""
-
-    name: str
-    arrival: Arrival
-    inc: int = -1
-    seq: int = -1
-    beat: Beat | None = None
-    state: NodeState | None = None
-    leaving: bool = False  # its agent said goodbye: silence is expected
-    silent_since: float | None = None  # the deadline it missed
-    relisted: bool = False  # the next beat is taken as it is, whatever its incarnation
-    silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
-    goodbye_key: str = ""  # the observation in which it said so
-
-
-@dataclass
-class RoundView:
-    """One round: a set of processes that met."""
-
-    number: int
-    meeting: str
-    world_size: int
-    began_at: float
-    at: float = 0.0  # UTC, for people: when its roster was first written
-    written_at: float = float("-inf")  # when its roster was last asked to be written
-    members: dict[int, Member] = field(default_factory=dict)
-    progress: dict[int, RankProgress] = field(default_factory=dict)
-    exits: dict[Process, Exit] = field(default_factory=dict)
-    accounted: bool = False  # its failure is part of the incident of an earlier round
-
-    def complete(self) -> bool:
-        return len(self.members) == self.world_size
-
-    def membership(self) -> tuple[int, frozenset[str]]:
-        """What changes when a node joins or leaves."""
-        return self.world_size, frozenset(member.node for member in self.members.values())
-
-    def alive(self) -> list[Member]:
-        return [member for member in self.members.values() if process_of(member) not in self.exits]
-
-    def reporting(self) -> set[int]:
-        """The ranks that have reported a step."""
-        return {rank for rank, progress in self.progress.items() if progress.first_step >= 0}
-
-    def stepped(self) -> bool:
-        """Every rank of the round has finished a step."""
-        return self.complete() and len(self.reporting()) == self.world_size
-
-    def resumed_from(self) -> int | None:
-        """The step the round went on from: one before the first that its ranks finished.
-
-        None when no rank says so: counted optimizer steps start at nothing in every process.
-        """
-        firsts = [self.progress[rank].first_step for rank in self.reporting()]
-        return min(firsts) - 1 if firsts and min(firsts) > 0 else None
-
-
-@dataclass
-class RunView:
-    """One launch of a job, over its rounds."""
-
-    uid: str
-    run_id: str
-    elastic: bool
-    clocks: PhaseClocks
-    ahead: RunAhead = field(default_factory=RunAhead)
-    rounds: dict[int, RoundView] = field(default_factory=dict)
-    launchers: dict[Launcher, bool] = field(default_factory=dict)  # -> still there
-    launcher_keys: list[str] = field(default_factory=list)  # observations that told of their end
-    outcome: str = RUNNING
-    reason: str = ""
-    ended_at: float | None = None  # UTC, for people
-
-    @property
-    def current(self) -> RoundView:
-        return self.rounds[max(self.rounds)]
-
-    def open(self) -> bool:
-        return self.outcome == RUNNING
-
-    def launchers_gone(self) -> bool:
-        """All known launchers have ended (a plain launch without torchelastic has none that counts)."""
-        return self.elastic and bool(self.launchers) and not any(self.launchers.values())
+INTRUDERS_KEPT = 1000  # told once each
 
 
 class Fleet:
@@ -134,10 +28,14 @@ class Fleet:
         self.nodes: dict[str, NodeView] = {}
         self.runs: dict[str, RunView] = {}
         self._by_process: dict[Process, tuple[RunView, RoundView]] = {}
-        self._by_launcher: dict[Launcher, RunView] = {}
+        self._by_launcher: dict[Launcher, RunView] = {}  # of plain launches
+        self._by_torchrun: dict[Launcher, RunView] = {}  # of our rendezvous
         self.changed_rosters: set[tuple[str, int]] = set()
         self.merged: list[str] = []  # uids of runs that turned out to be part of others, to be erased
         self.dropped_rosters: list[tuple[str, int]] = []  # too old to matter, to be erased
+        self.dropped_exits: list[str] = []  # observations about such rounds
+        self.intruders: list[str] = []  # processes that were placed nowhere, in words
+        self._known_intruders: set[Process] = set()
 
     def node(self, name: str) -> NodeView:
         if name not in self.nodes:
@@ -149,11 +47,16 @@ class Fleet:
         return self._by_process.get(process)
 
     def launched_by(self, launcher: Launcher) -> RunView | None:
-        return self._by_launcher.get(launcher)
+        return self._by_torchrun.get(launcher) or self._by_launcher.get(launcher)
 
-    def place(self, row: RunRow, member: Member, now: float, revision: int) -> tuple[RunView, RoundView]:
-        """The run and round that a process belongs to, made when they are new."""
+    def place(self, row: RunRow, member: Member, now: float, revision: int) -> tuple[RunView, RoundView] | None:
+        """The run and round that a process belongs to, made when they are new. None: nowhere, see `intruders`.
+
+        A row with a run_uid is its agent's word: run and round are those, and nothing is guessed.
+        """
         known = self._by_process.get(process_of(member))
+        if row.run_uid and (known is None or known[0].joint is None):
+            return self._seat(row, member, now, known)
         if known is not None:
             return known
         launcher = Launcher(member.node, row.launcher)
@@ -166,10 +69,96 @@ class Fleet:
         self._join(run, round_, member)
         return run, round_
 
+    # --- runs of our rendezvous
+
+    def joint_run(self, uid: str, now: float, run_id: str = "") -> RunView | None:
+        """The run of this run_uid, made when it is new; None when a plain launch goes by that name."""
+        run = self.runs.get(uid)
+        if run is None:
+            joint = Joint(gone_at=now)  # until its launch is seen
+            run = self.runs[uid] = RunView(uid, run_id, True, PhaseClocks(self._settings), joint=joint)
+        return run if run.joint is not None else None
+
+    def launcher_of(self, run: RunView, launcher: Launcher, *, there: bool) -> None:
+        """A torchrun takes part in a run of our rendezvous, or does not any more."""
+        run.launchers[launcher] = there
+        self._by_torchrun[launcher] = run
+
+    def without_launchers(self, run: RunView) -> None:
+        """Who takes part is told anew."""
+        for launcher in run.launchers:
+            self._by_torchrun.pop(launcher, None)
+        run.launchers.clear()
+
+    def convene(self, run: RunView, meeting: Meeting, now: float) -> None:
+        """A round has met: it is known before any of its workers is."""
+        oldest = min(run.rounds, default=0)
+        if meeting.round not in run.rounds and meeting.round < oldest and len(run.rounds) >= ROUNDS_KEPT:
+            return
+        round_ = self._round_numbered(run, meeting.round, RunRow(run.run_id, "", "", 0, True), now)
+        round_.places = launchers_of(meeting)
+        self.changed_rosters.add((run.uid, meeting.round))
+
+    def _seat(
+        self, row: RunRow, member: Member, now: float, known: tuple[RunView, RoundView] | None
+    ) -> tuple[RunView, RoundView] | None:
+        run = self.joint_run(row.run_uid, now, row.run_id)
+        oldest = min(run.rounds, default=0) if run is not None else 0
+        if run is not None and row.round < oldest and len(run.rounds) >= ROUNDS_KEPT:
+            return None  # long past
+        why = self._not_seated(run, row, member)
+        if run is None or why:
+            self._intruder(member, why)
+            return None
+        if known is not None:
+            self._withdraw(member, *known)
+        round_ = self._round_numbered(run, row.round, row, now)
+        round_.world_size = row.world_size
+        if row.launcher and Launcher(member.node, row.launcher) not in run.launchers:
+            self.launcher_of(run, Launcher(member.node, row.launcher), there=True)
+        self._join(run, round_, member)
+        return run, round_
+
+    def _not_seated(self, run: RunView | None, row: RunRow, member: Member) -> str:
+        """Why a process gets no seat in the round that it is said to be of; "" when it does."""
+        if run is None:
+            return f"its run_uid {row.run_uid} is that of a plain launch"
+        if row.round < 1:
+            return f"of run {row.run_uid}, and no round has the number {row.round}"
+        round_ = run.rounds.get(row.round)
+        if round_ is None:
+            return ""
+        sitting = round_.members.get(member.rank)
+        if sitting is not None and process_of(sitting) not in round_.exits:
+            return f"in round {row.round} of {row.run_uid} that is pid {sitting.pid} on {sitting.node}, which lives"
+        if round_.world_size not in (0, row.world_size):
+            return f"it counts {row.world_size} ranks in round {row.round} of {row.run_uid}, not {round_.world_size}"
+        return ""
+
+    def _intruder(self, member: Member, why: str) -> None:
+        process = process_of(member)
+        if process not in self._known_intruders and len(self._known_intruders) < INTRUDERS_KEPT:
+            self._known_intruders.add(process)
+            text = f"{member.node}: pid {member.pid} says that it is rank {member.rank}; {printable(why)}"
+            self.intruders.append(f"{text}. It is not counted")
+
+    def _withdraw(self, member: Member, run: RunView, round_: RoundView) -> None:
+        """A process was taken for one of a plain launch until its agent knew better."""
+        self._by_process.pop(process_of(member), None)
+        round_.members.pop(member.rank, None)
+        round_.progress.pop(member.rank, None)
+        if not any(view.members for view in run.rounds.values()):
+            self.drop(run)
+            self.merged.append(run.uid)
+
+    # --- plain launches
+
     def _gather(self, run: RunView, row: RunRow, now: float) -> None:
         """A newcomer's ranks may be seen at a meeting before those of the run that meets there: they are one run."""
         for other in list(self.runs.values()):
             if other is run or not other.open() or other.run_id != run.run_id or other.elastic != run.elastic:
+                continue
+            if other.joint is not None or not other.rounds:
                 continue
             if len(other.rounds) == 1 and other.current.meeting == row.meeting and run.elastic:
                 self._merge(other, run, row, now)
@@ -203,7 +192,7 @@ class Fleet:
         Where its rank is still wanted, yes, whatever launched it (a node may have several launchers). Where its rank is
         taken, only as the next round: not when its node was launched anew.
         """
-        if not run.open() or run.elastic != row.elastic or run.run_id != row.run_id:
+        if run.joint is not None or not run.open() or run.elastic != row.elastic or run.run_id != row.run_id:
             return False
         here = [round_ for round_ in run.rounds.values() if round_.meeting == row.meeting]
         if not here or any(rank not in round_.members for round_ in here):
@@ -235,8 +224,11 @@ class Fleet:
         if number not in run.rounds:
             run.rounds[number] = RoundView(number, row.meeting, row.world_size, now)
             for old in sorted(run.rounds)[:-ROUNDS_KEPT]:
+                gone = run.rounds.pop(old)
                 self.dropped_rosters.append((run.uid, old))
-                for member in run.rounds.pop(old).members.values():
+                self.dropped_exits += [exit_.key for exit_ in gone.exits.values()]
+                run.ordered.discard(old)
+                for member in gone.members.values():
                     self._by_process.pop(process_of(member), None)
         return run.rounds[number]
 
@@ -253,7 +245,9 @@ class Fleet:
     def drop(self, run: RunView) -> None:
         """Forget a run."""
         self.runs.pop(run.uid, None)
-        self._by_launcher = {launcher: other for launcher, other in self._by_launcher.items() if other is not run}
+        for index in (self._by_launcher, self._by_torchrun):
+            for launcher in [launcher for launcher in run.launchers if index.get(launcher) is run]:
+                del index[launcher]
         self._by_process = {process: found for process, found in self._by_process.items() if found[0] is not run}
 
     def mark_all_rosters(self) -> None:
@@ -262,6 +256,7 @@ class Fleet:
 
     def roster(self, run: RunView, round_: RoundView) -> Roster:
         """The round as a record."""
+        launchers = round_.places if run.joint is not None else run.launchers
         return Roster(
             run_uid=run.uid,
             run_id=run.run_id,
@@ -271,22 +266,26 @@ class Fleet:
             elastic=run.elastic,
             at=round_.at,
             seats=seated(round_.members.values()),
-            launchers=tuple(sorted(run.launchers, key=lambda launcher: (launcher.node, launcher.launcher))),
+            launchers=tuple(sorted(launchers, key=lambda launcher: (launcher.node, launcher.launcher))),
+            joint=run.joint is not None,
         )
 
     def learn_roster(self, roster: Roster, now: float) -> None:
         """Fold a roster that some monitor wrote: what was agreed on stays so."""
-        if roster.run_uid not in self.runs:
+        if roster.run_uid not in self.runs and not roster.joint:
             self.runs[roster.run_uid] = RunView(
                 roster.run_uid, roster.run_id, roster.elastic, PhaseClocks(self._settings)
             )
-        run = self.runs[roster.run_uid]
-        for launcher in roster.launchers:
-            run.launchers.setdefault(launcher, True)
-            self._by_launcher[launcher] = run
+        run = self.joint_run(roster.run_uid, now, roster.run_id) if roster.joint else self.runs[roster.run_uid]
+        if run is None or (run.joint is not None) != roster.joint:
+            return  # two kinds of launch by one name: what is known already stays
+        if not roster.joint:
+            for launcher in roster.launchers:
+                run.launchers.setdefault(launcher, True)
+                self._by_launcher[launcher] = run
         row = RunRow(roster.run_id, roster.meeting, "", roster.world_size, roster.elastic)
         round_ = self._round_numbered(run, roster.round, row, now)
-        round_.at = roster.at
+        round_.at, round_.world_size = roster.at, round_.world_size or roster.world_size
         for member in roster.members:
             if process_of(member) not in self._by_process and member.rank not in round_.members:
                 round_.members[member.rank] = member

@@ -5,16 +5,20 @@ from typing import Any, NamedTuple
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
-from rankpulse.core.fleet import Fleet, NodeView, Process, RoundView, RunView, Silence, process_of
-from rankpulse.core.incidents import Book
+from rankpulse.core.fleet import Fleet
+from rankpulse.core.fold_joint import JointFolder
+from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.settings import Settings
 from rankpulse.core.slot import PHASE_TRAIN
+from rankpulse.core.views import NodeView, Process, RoundView, RunView, Silence, process_of
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
+RESTART, RELEASE = "restart", "release"  # kinds of order: a round ends, and: holders end with their trainers
 MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
 
 
@@ -37,7 +41,9 @@ class Folder:
         self.fleet = Fleet(settings.detect)
         self.armed: r.Arm | None = None
         self.leader: r.Leader | None = None
-        self.orders: dict[tuple[str, int], r.Order] = {}
+        self.orders: dict[tuple[str, int, str], r.Order] = {}  # by run_uid, round and kind
+        self.answers = Answers()  # evidence that was asked for
+        self.joint = JointFolder(self.fleet)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
         self.returns: list[Return] = []  # taken by the judge
@@ -59,6 +65,11 @@ class Folder:
             r.Arm: self._arm,
             r.Request: self._request,
             r.Leader: self._leader,
+            r.Cordon: self.joint.cordon,
+            r.Gate: self.joint.gate,
+            r.Launch: self._rendezvous,
+            r.Joiner: self._rendezvous,
+            r.Meeting: self._rendezvous,
         }
         self._by_kind: dict[str, Callable[[r.Observation, ev.Seen], None]] = {
             r.WORKER_JOINED: self._worker_joined,
@@ -68,6 +79,7 @@ class Folder:
             r.ORDER_DONE: self._order_done,
             r.SLOT_REFUSED: self._slot_refused,
             r.SPOOL_DROPPED: self._spool_dropped,
+            r.EVIDENCE: self._evidence,
         }
 
     # --- events
@@ -92,6 +104,11 @@ class Folder:
             self._beat_gone(parsed.names["node"])
         elif parsed.kind is r.Arm:
             self.armed = None
+        elif parsed.kind is r.Order:
+            names = parsed.names
+            self.orders.pop((names["run_uid"], names["round"], names["kind"]), None)
+        else:
+            self.joint.gone(parsed, event.received_at)
 
     def took_office(self) -> None:
         """Decisions that never reached the store were none: they are taken again, from the evidence."""
@@ -110,19 +127,21 @@ class Folder:
                     round_.accounted |= any(self.book.cites(exit_.key) for exit_ in round_.exits.values())
 
     def drop_run(self, run: RunView) -> None:
-        """Forget an ended run, here and in the store."""
+        """Forget an ended run, here and in the store, and what is left of its rendezvous."""
         self.fleet.drop(run)
         self.outcomes.pop(run.uid, None)
         self._ahead_at.pop(run.uid, None)
         self.fold(self.keys.run_state(run.uid))
         for number in run.rounds:
             self.fold(self.keys.roster(run.uid, number))
-        for where in [where for where in self.orders if where[0] == run.uid]:
-            self.fold(self.keys.order(*where, "restart"))
+        for key in self.joint.leftovers(run, self.keys):
+            self.fold(key)
 
-    def relisted(self) -> None:
+    def relisted(self, now: float) -> None:
         """What is listed now is all there is; memory that the listing repeats is kept."""
         self.book.relisted()
+        self.joint.relisted(now)
+        self.answers.clear()
         self.outcomes.clear()
         self.fleet.mark_all_rosters()
         self._erased.clear()
@@ -151,9 +170,14 @@ class Folder:
         dropped, self.fleet.dropped_rosters = self.fleet.dropped_rosters, []
         merged, self.fleet.merged = self.fleet.merged, []
         keys += [key for uid in merged for key in (self.keys.run_state(uid), self.keys.roster(uid, 1))]
+        exits, self.fleet.dropped_exits = self.fleet.dropped_exits, []
+        keys += [key for key in exits if key not in self._erased]
         return keys + [self.keys.roster(uid, number) for uid, number in dropped]
 
     def take_lines(self) -> list[ev.Say]:
+        for text in self.fleet.intruders:
+            self.say("warning", text)
+        self.fleet.intruders.clear()
         lines, self._lines = self._lines, []
         return lines
 
@@ -237,7 +261,10 @@ class Folder:
 
     def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen) -> None:
         member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)
-        run, round_ = self.fleet.place(beat.runs[row.run], member, event.received_at, event.revision)
+        placed = self.fleet.place(beat.runs[row.run], member, event.received_at, event.revision)
+        if placed is None:
+            return
+        run, round_ = placed
         if round_.members.get(row.rank) != member or process_of(member) in round_.exits:
             return
         self._progress(run, round_, row, beat.phases[row.phase][:16], event.received_at)
@@ -259,7 +286,8 @@ class Folder:
         node = self.fleet.nodes.get(name)
         if node is None:
             return
-        busy = any(m.node == name for run in self.fleet.runs.values() if run.open() for m in run.current.alive())
+        going = [run.current for run in self.fleet.runs.values() if run.open() and run.rounds]
+        busy = any(name in {m.node for m in round_.alive()} | {p.node for p in round_.places} for round_ in going)
         if node.leaving or not busy:
             self.fold(node.goodbye_key)
             del self.fleet.nodes[name]
@@ -288,9 +316,25 @@ class Folder:
 
     def _incident(self, incident: r.Incident, event: ev.Seen, leading: bool) -> None:
         self.book.stored(incident, event.received_at, leading=leading)
+        run = self.fleet.runs.get(incident.run_uid)
+        if run is not None and incident.outcome == PASSED and incident.klass in STANDSTILLS:
+            run.clocks.healed(incident.id, (incident.time_to_detect_s or 0.0) + (incident.time_to_recover_s or 0.0))
 
     def _order(self, order: r.Order, event: ev.Seen, leading: bool) -> None:
-        self.orders[(order.run_uid, order.round)] = order
+        self.orders[order.run_uid, order.round, order.kind] = order
+        run = self.fleet.runs.get(order.run_uid)
+        if run is not None and order.kind == RESTART:
+            run.ordered.add(order.round)
+
+    def ordered(self, run_uid: str, round_: int, kind: str) -> r.Order | None:
+        """The order of this kind that stands for a round."""
+        return self.orders.get((run_uid, round_, kind))
+
+    def _rendezvous(self, record: r.Launch | r.Joiner | r.Meeting, event: ev.Seen, leading: bool) -> None:
+        self.joint.rendezvous(record, event)
+        outcome = self.outcomes.get(record.run_uid)
+        if outcome is not None:
+            self._apply(outcome)
 
     def _arm(self, arm: r.Arm, event: ev.Seen, leading: bool) -> None:
         self.armed = arm
@@ -324,7 +368,11 @@ class Folder:
             self.fold(event.key)
             return
         member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
-        run, round_ = self.fleet.place(obs.run, member, event.received_at, event.revision)
+        placed = self.fleet.place(obs.run, member, event.received_at, event.revision)
+        if placed is None:
+            self.fold(event.key)
+            return
+        run, round_ = placed
         if not run.open() or run.rounds.get(round_.number) is not round_:
             self.fold(event.key)
             return
@@ -339,7 +387,10 @@ class Folder:
             self.fold(event.key)
             return
         run.launchers[launcher] = False
-        run.launcher_keys.append(event.key)
+        if run.joint is not None:  # its rendezvous repeats it, once nothing of it runs any more
+            self.fold(event.key)
+        else:
+            run.launcher_keys.append(event.key)
 
     def _agent_stopping(self, obs: r.Observation, event: ev.Seen) -> None:
         node = self.fleet.node(obs.node)
@@ -361,3 +412,15 @@ class Folder:
     def _spool_dropped(self, obs: r.Observation, event: ev.Seen) -> None:
         self.say("error", f"{obs.node}: observations were lost, its spool was full: {obs.detail.get('dropped')!r:.20}")
         self.fold(event.key)
+
+    def _evidence(self, obs: r.Observation, event: ev.Seen) -> None:
+        order_id, rows = str(obs.detail.get("order_id") or ""), obs.detail.get("rows")
+        order = next((order for order in self.orders.values() if order.order_id == order_id), None)
+        if order is None or obs.node not in order.nodes:
+            self.fold(event.key)  # too late, or not asked for
+            return
+        superfluous, refused = self.answers.told(order_id, obs.node, event.key, rows)
+        if refused:
+            self.say("warning", f"{obs.node}: evidence for order {printable(order_id, 80)} refused: {refused}")
+        if superfluous:
+            self.fold(event.key)

@@ -12,6 +12,7 @@ OPEN, CLOSED = "open", "closed"
 RECOVERED, PASSED, RUN_ENDED, SUPERSEDED = "recovered", "passed", "run_ended", "superseded"
 TRAIL_MAX = 200
 _ROUND_CLASSES = ("worker_dead", "unknown", "node_dead", "collective_hang", "operator_restart")
+STANDSTILLS = ("collective_hang", "unknown")  # what a round that stands still may be called
 
 
 def opened(
@@ -48,6 +49,7 @@ def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
         summary=diagnosis.summary,
         reasons=diagnosis.reasons,
         evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence)))[:NAMED_MAX],
+        fault=diagnosis.fault,
     )
 
 
@@ -152,6 +154,10 @@ class Book:
     def cites(self, key: str) -> bool:
         """Whether an incident in the store rests on this observation."""
         return key in self._cited
+
+    def stands(self, id_: str) -> bool:
+        """Whether the store holds this incident, and as we say it."""
+        return id_ in self._stored and id_ not in self._unconfirmed
 
     def told(self, incident: Incident) -> bool:
         """Whether the store holds the incident with as many observations as it will ever list."""

@@ -2,25 +2,29 @@
 
 import msgspec
 
-from rankpulse.core import deaths, policy, standstill
+from rankpulse.core import deaths, endings, policy
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
-from rankpulse.core.fleet import RoundView, RunView
-from rankpulse.core.fold import Folder
+from rankpulse.core.fold import RELEASE, Folder
+from rankpulse.core.gates import Gates
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.ordering import Ordering
 from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
+from rankpulse.core.suspicion import Suspicions
+from rankpulse.core.tidy import Tidy
+from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weather import Weather
 
 QUIET_ROUNDS = 4.0  # times quiet_s: a round without step reports that lived for so long has recovered
-ROSTER_SETTLE_S = 1.0  # a round that is still gathering is written now and then, not once per rank
-INCIDENTS_KEPT, RUNS_KEPT = 500, 200  # closed ones
-RESTATED = (d.WORKER_DEAD, d.UNKNOWN)  # classes whose culprits later exits may correct
+RESTATED = (  # classes between which later evidence may correct an incident
+    frozenset({d.WORKER_DEAD, d.UNKNOWN}),
+    frozenset({d.COLLECTIVE_HANG, d.UNKNOWN}),
+)
 
 
 class Judge:
@@ -32,12 +36,17 @@ class Judge:
         self._detect = settings.detect
         self._weather = Weather(self._desk)
         self._ordering = Ordering(self._desk)
+        self._suspicions = Suspicions(self._desk)
+        self._gates = Gates(self._desk)
+        self._tidy = Tidy(self._desk, self._suspicions)
         self._broken: set[str] = set()
         self._orphaned: set[str] = set()
+        self._settled: set[str] = set()  # runs judged at this tick, standstills and all
 
     def judge(self, now: float, at: float, epoch: int, sight: Sight) -> list[Wanted]:
         """Everything that should stand in the store by now and may not yet. Incidents come before what follows them."""
         self._desk.begin(now, at, epoch)
+        self._settled.clear()
         fresh = self._weather.mark(sight)
         stuck = {
             run.uid for run in list(self._folder.fleet.runs.values()) if run.rounds and self._run(run, fresh, sight)
@@ -50,9 +59,15 @@ class Judge:
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
         self._ordering.orders(stuck)
-        self._rosters()
-        self._forget()
+        self._gates.judge()
+        self._tidy.rosters()
+        self._tidy.orders(self._settled)
+        self._tidy.forget()
         return self._desk.wanted
+
+    def unwanted(self) -> list[str]:
+        """Keys that must not be written after all, as of the last `judge`."""
+        return self._desk.unwanted
 
     # --- runs
 
@@ -68,7 +83,7 @@ class Judge:
 
     def _judge_run(self, run: RunView, fresh: set[str], sight: Sight) -> bool:
         if not run.open():
-            self._sweep(run)
+            self._tidy.sweep(run)
             return False
         self._folder.sample_run_ahead(run, self._desk.now)
         self._orphans(run)
@@ -77,41 +92,40 @@ class Judge:
             if ending is not None:
                 self._end(run, ending)
                 return False
-            self._release(run, run.rounds[number])
+            self._tidy.release(run, run.rounds[number])
         if sight.blind(self._desk.now) or self._desk.now < sight.hold_until:
             return False
-        stuck = standstill.hang(run, fresh, self._desk.now)
+        stuck, lasted_s = self._suspicions.judge(run, fresh)
+        self._settled.add(run.uid)
         if stuck is not None:
-            self._of_round(run, run.current, stuck)
+            self._of_round(run, run.current, stuck, lasted_s)
         return stuck is not None
 
     def _ending(self, run: RunView, round_: RoundView) -> Ending | None:
         """Weigh the exits of a round: a failure becomes its incident; an end of the whole run is returned."""
-        ordered = (run.uid, round_.number) in self._folder.orders  # it was ended by us: that is judged already
+        ordered = round_.number in run.ordered  # it was ended by us: that is judged already
         found = None
         if round_.exits and not ordered and not round_.accounted:
             found = deaths.weigh(run, round_, self._desk.now, self._detect)
         if isinstance(found, Diagnosis):
             self._died(run, round_, found)
             found = None
-        return (found or self._all_over(run)) if round_ is run.current else None
-
-    def _all_over(self, run: RunView) -> Ending | None:
-        """Nobody is left to go on: the launchers are gone, or, without torchelastic, every worker is."""
-        round_ = run.current
-        if not round_.exits or round_.alive():
+        if round_ is not run.current:
             return None
-        if run.launchers_gone() or (run.elastic and not run.launchers and self._long_over(round_)):
-            text = "workers failed and torchelastic ended: its restarts are used up, or it was ended too"
-            return Ending(d.FAILED, text)
-        waited = self._desk.now - round_.began_at > self._detect.stop_settle_s
-        if not run.elastic and (round_.complete() or waited):
-            return Ending(d.FAILED, "every worker has ended, and nothing starts them again by itself")
-        return None
+        if run.joint is None:
+            return found or endings.plain(run, self._desk.now, self._detect)
+        return self._closed(run, found)
 
-    def _long_over(self, round_: RoundView) -> bool:
-        last = max(exit_.received_at for exit_ in round_.exits.values())
-        return self._desk.now - last > self._detect.stop_settle_s
+    def _closed(self, run: RunView, found: Ending | None) -> Ending | None:
+        """The end of a run of our rendezvous; a failure that nothing explains becomes an incident first."""
+        number = run.current.number
+        told = run.current.accounted or self._book.of_round(run.uid, number) is not None
+        told |= self._book.open_before(run.uid, number) is not None
+        ending = endings.joint(run, found, told, self._desk.now, self._detect)
+        if isinstance(ending, Diagnosis):
+            self._of_round(run, run.current, ending)
+            return None
+        return ending
 
     def _orphans(self, run: RunView) -> None:
         """Workers that train on without their torchrun: no incident, but nobody would start them again."""
@@ -121,9 +135,13 @@ class Judge:
             self._folder.say("warning", f"run {run.uid}: torchelastic has ended, {alive} workers run on without it")
 
     def _died(self, run: RunView, round_: RoundView, found: Diagnosis) -> None:
-        """A failure of a round that the run had not recovered into is part of the incident that is still open."""
+        """A failure of a round that the run had not recovered into is part of the incident that is still open.
+
+        Not so where holders wait: each such round needs a verdict, and so an incident, of its own.
+        """
         unrecovered = self._book.open_before(run.uid, round_.number)
-        if unrecovered is None or self._book.of_round(run.uid, round_.number) is not None:
+        own = run.joint is not None and deaths.is_held(round_)
+        if unrecovered is None or own or self._book.of_round(run.uid, round_.number) is not None:
             self._of_round(run, round_, found)
             return
         incident = self._desk.note(unrecovered, f"round {round_.number} failed before it recovered: {found.summary}")
@@ -131,66 +149,46 @@ class Judge:
         self._desk.change(incident, lambda i: msgspec.structs.replace(i, evidence=evidence))
         round_.accounted = True
 
-    def _of_round(self, run: RunView, round_: RoundView, found: Diagnosis) -> None:
-        """One incident per failure of a round: opened once, corrected while it is open and only exits are known."""
+    def _of_round(self, run: RunView, round_: RoundView, found: Diagnosis, still_s: float | None = None) -> None:
+        """One incident per failure of a round: opened once, corrected while it is open and nothing was done about it.
+
+        `still_s`: for how long the round has stood still, where that is the failure.
+        """
         incident = self._book.of_round(run.uid, round_.number)
         if incident is None:
             before = self._book.open_before(run.uid, round_.number)
             if before is not None:
                 self._desk.close(before, book_of.SUPERSEDED, f"round {round_.number} has a failure of its own")
-            incident = self._desk.open(found, (run, round_))
-        elif incident.state == book_of.OPEN and {incident.klass, found.klass} <= set(RESTATED):
-            if found.culprits != incident.culprits:
-                incident = self._desk.note(incident, f"corrected: {found.summary}")
-            incident = self._desk.change(incident, lambda i: book_of.restated(i, found))
-        if incident.state == book_of.OPEN and not (incident.order_id or incident.asked_by):
-            choice = policy.choose(found, self._desk.facts(run))
+            incident = self._desk.open(found, (run, round_), still_s=still_s)
+        elif incident.state == book_of.OPEN and not incident.order_id:
+            incident = self._restate(incident, found)
+        if incident.state == book_of.OPEN and self._undecided(incident):
+            choice = policy.choose(found, self._desk.facts(found, run, round_, still_s))
             if choice.action != incident.action:
                 self._folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
             self._desk.change(incident, lambda i: book_of.decided(i, choice, self._desk.at))
 
+    def _restate(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
+        """What is known now, where it says something else than before."""
+        known = (incident.klass, incident.culprits, incident.confidence)
+        heard = set(found.evidence) - set(incident.evidence)
+        if not any({incident.klass, found.klass} <= classes for classes in RESTATED):
+            return incident
+        if (found.klass, found.culprits, found.confidence) == known and not heard:
+            return incident
+        if found.culprits != incident.culprits:
+            incident = self._desk.note(incident, f"corrected: {found.summary}")
+        return self._desk.change(incident, lambda i: book_of.restated(i, found))
+
+    def _undecided(self, incident: r.Incident) -> bool:
+        """Neither a person nor an order that stands has settled what is done."""
+        released = self._folder.ordered(incident.run_uid, incident.round, RELEASE) is not None
+        return not (incident.order_id or incident.asked_by or released)
+
     def _end(self, run: RunView, ending: Ending) -> None:
         run.outcome, run.reason, run.ended_at = ending.outcome, ending.reason, self._desk.at
         self._folder.say("info", f"run {run.uid}: {run.outcome}: {run.reason}")
-        self._want_state(run)
-
-    def _want_state(self, run: RunView) -> None:
-        state = r.RunState(
-            run_uid=run.uid,
-            run_id=run.run_id,
-            round=run.current.number,
-            outcome=run.outcome,
-            reason=run.reason,
-            at=run.ended_at or run.current.at or self._desk.at,
-            ended_at=run.ended_at,
-        )
-        self._desk.want(self._keys.run_state(run.uid), state, f"run {run.uid} {run.outcome}")
-
-    # --- observations that have done their work
-
-    def _release(self, run: RunView, round_: RoundView) -> None:
-        """Exits may go once an incident *in the store* cites them, or when the round is long past without a failure."""
-        if not round_.exits:
-            return
-        incident = self._book.of_round(run.uid, round_.number)
-        told = incident is not None and self._book.told(incident)
-        last = max(exit_.received_at for exit_ in round_.exits.values())
-        past = round_ is not run.current and self._desk.now - last > self._detect.stop_settle_s
-        quiet = past and incident is None and not round_.accounted
-        for exit_ in round_.exits.values():
-            if told or quiet or self._book.cites(exit_.key):
-                self._folder.fold(exit_.key)
-
-    def _sweep(self, run: RunView) -> None:
-        """A run whose end stands in the store needs its observations no longer."""
-        stored = self._folder.outcomes.get(run.uid)
-        if stored is None or stored.outcome == "running":
-            return
-        for round_ in run.rounds.values():
-            for exit_ in round_.exits.values():
-                self._folder.fold(exit_.key)
-        for key in run.launcher_keys:
-            self._folder.fold(key)
+        self._tidy.want_state(run)
 
     # --- incidents
 
@@ -198,6 +196,8 @@ class Judge:
         """An open incident of a run closes with the first step of everybody in a later round, or with the run."""
         run = self._folder.fleet.runs.get(incident.run_uid)
         if run is None or not run.rounds:
+            if incident.run_uid and run is None:
+                self._desk.close(incident, book_of.RUN_ENDED, "the run is not known any more")
             return
         later = run.current.number - incident.round
         if later > 0 and later != incident.restarts:
@@ -218,7 +218,8 @@ class Judge:
         if used_to:
             return used_to & current.members.keys() <= current.reporting() and bool(current.reporting())
         quiet = self._desk.now - current.began_at > QUIET_ROUNDS * self._detect.quiet_s
-        return current.stepped() or (quiet and bool(current.members) and not current.exits)
+        there = bool(current.members) or run.joint is not None  # workers that never attach are told of by nobody
+        return current.stepped() or (quiet and there and not current.exits)
 
     def _recovered(self, incident: r.Incident, run: RunView) -> None:
         step = run.current.resumed_from()
@@ -229,34 +230,8 @@ class Judge:
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""
-        ordered = (run.uid, incident.round) in self._folder.orders
-        if ordered or incident.asked_by:
+        if incident.round in run.ordered or incident.asked_by:
             return False
         began = self._book.began.get(incident.id, self._desk.now)
         progress = run.current.progress.values()
         return not run.current.exits and bool(progress) and all(p.moved_at > began for p in progress)
-
-    # --- history
-
-    def _rosters(self) -> None:
-        fleet, now = self._folder.fleet, self._desk.now
-        for uid, number in list(fleet.changed_rosters):
-            run = fleet.runs.get(uid)
-            round_ = run.rounds.get(number) if run is not None else None
-            if run is None or round_ is None:
-                fleet.changed_rosters.discard((uid, number))
-            elif round_.complete() or now - max(round_.began_at, round_.written_at) >= ROSTER_SETTLE_S:
-                fleet.changed_rosters.discard((uid, number))
-                round_.written_at, round_.at = now, round_.at or self._desk.at
-                roster = fleet.roster(run, round_)
-                self._desk.want(self._keys.roster(uid, number), roster, f"round {number}")
-                if round_ is run.current:
-                    self._want_state(run)
-
-    def _forget(self) -> None:
-        """History is bounded: what is closed for long goes, from memory and from the store."""
-        for id_ in self._book.closed_beyond(INCIDENTS_KEPT):
-            self._book.drop(id_)
-            self._folder.fold(self._keys.incident(id_))
-        for run in self._folder.fleet.ended_beyond(RUNS_KEPT):
-            self._folder.drop_run(run)

@@ -2,13 +2,15 @@
 
 import msgspec
 
+from rankpulse.core import deaths, policy
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
-from rankpulse.core import policy
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.fleet import RunView
+from rankpulse.core.fold import RELEASE, RESTART
+from rankpulse.core.keys import BadName, check_name
+from rankpulse.core.views import RunView
 
 
 class Ordering:
@@ -20,14 +22,27 @@ class Ordering:
     def acknowledgements(self) -> None:
         """What the agents say they did about orders."""
         acks, self._desk.folder.acks = self._desk.folder.acks, []
+        given = {order.order_id: order for order in self._desk.folder.orders.values()}
         for order_id, node, killed in acks:
-            incident = self._desk.book.get(order_id)
-            if incident is not None:
+            order = given.get(order_id)
+            incident = self._desk.book.get(order.incident if order is not None else order_id)
+            if incident is None:
+                continue
+            if order is not None and order.kind == RELEASE:
+                self._desk.note(incident, f"{node} told the holders to end with their trainers")
+            else:
                 self._desk.note(incident, f"{node} carried out the order: {killed} workers ended")
 
+    # --- requests
+
     def requests(self) -> None:
+        """Answer what operators ask for: one request per node and tick, so that each sees what the last one did."""
         folder = self._desk.folder
+        nodes: set[str] = set()
         for key, request in list(folder.requests.items()):
+            if request.node and request.node in nodes:
+                continue
+            nodes.add(request.node)
             del folder.requests[key]
             folder.fold(key)
             refusal = self._refused(request)
@@ -36,14 +51,41 @@ class Ordering:
 
     def _refused(self, request: r.Request) -> str:
         """Take the request up, or say why not."""
+        if request.kind == "restart":
+            return self._restart_refused(request)
+        if request.kind in ("cordon", "uncordon"):
+            return self._cordon_refused(request)
+        return f"{request.kind!r} is not a kind this monitor knows (restart, cordon and uncordon are)"
+
+    def _cordon_refused(self, request: r.Request) -> str:
+        desk = self._desk
+        try:
+            key = desk.keys.cordon(check_name(request.node, "node"))
+        except BadName as error:
+            return str(error)
+        stands = desk.folder.joint.cordons.get(request.node)
+        if request.kind == "cordon":
+            if stands is not None:
+                return f"{request.node} is cordoned already, by {stands.author}: {stands.reason}"
+            cordon = r.Cordon(node=request.node, author=request.author, reason=request.reason, at=request.at)
+            desk.want(key, cordon, f"cordon of {request.node}: {request.reason}")
+            desk.folder.say("warning", f"{request.node} is cordoned by {request.author}: {request.reason}")
+            return ""
+        if stands is None:
+            return f"{request.node} is not cordoned"
+        desk.erase(key)
+        desk.folder.say("warning", f"the cordon of {request.node} is lifted by {request.author}: {request.reason}")
+        return ""
+
+    def _restart_refused(self, request: r.Request) -> str:
         desk = self._desk
         run = desk.folder.fleet.runs.get(request.run_uid)
-        if request.kind != "restart":
-            return f"{request.kind!r} is not a kind this monitor knows (restart is)"
         if run is None or not run.rounds or not run.open():
             return f"no run {request.run_uid} is going on"
         if not run.elastic or not any(run.launchers.values()):
             return "it was not started by torchelastic, or that has ended: nothing would start the next round"
+        if desk.folder.ordered(run.uid, run.current.number, RELEASE) is not None:
+            return f"round {run.current.number} was left to torchelastic: wait for the next round"
         choice = policy.Choice(policy.RESTART, f"{request.author}: {request.reason}")
         incident = desk.book.of_round(run.uid, run.current.number)
         if incident is not None and (
@@ -63,18 +105,38 @@ class Ordering:
         summary, ranks = f"restart asked for by {request.author}", tuple(sorted(run.current.members))
         return Diagnosis(d.OPERATOR_RESTART, (), ranks, (), 1.0, summary, (request.reason,), (), self._desk.now)
 
+    # --- orders
+
     def orders(self, stuck: set[str]) -> None:
         """Ask for the orders that are due now. `stuck`: runs that stand still at this very tick."""
-        desk = self._desk
-        for incident in desk.book.open():
-            run = desk.folder.fleet.runs.get(incident.run_uid)
-            if incident.action != policy.RESTART or run is None or not run.rounds or not run.open():
+        for incident in self._desk.book.open():
+            run = self._desk.folder.fleet.runs.get(incident.run_uid)
+            if run is None or not run.rounds or not run.open():
                 continue
-            stands = desk.folder.orders.get((run.uid, incident.round))
-            if stands is not None:
-                self._stands(incident, stands)
-            elif run.current.number == incident.round and (incident.asked_by or run.uid in stuck):
-                self._order(incident, run)
+            if incident.action == policy.RESTART:
+                self._restart(incident, run, stuck)
+            elif incident.action in (policy.RELEASE, policy.STOP):
+                self._release(incident, run)
+
+    def _restart(self, incident: r.Incident, run: RunView, stuck: set[str]) -> None:
+        stands = self._desk.folder.ordered(run.uid, incident.round, RESTART)
+        if stands is not None:
+            self._stands(incident, stands)
+        elif run.current.number != incident.round or self._desk.folder.ordered(run.uid, incident.round, RELEASE):
+            return
+        elif incident.asked_by or run.uid in stuck or self._held(run):
+            self._order(incident, run, RESTART, incident.id)
+
+    def _release(self, incident: r.Incident, run: RunView) -> None:
+        stands = self._desk.folder.ordered(run.uid, incident.round, RELEASE)
+        if stands is not None:
+            self._desk.note(incident, f"order {stands.order_id} given: holders of round {stands.round} are released")
+        elif run.current.number == incident.round and self._held(run) and incident.round not in run.ordered:
+            self._order(incident, run, RELEASE, f"{incident.id}-release")
+
+    def _held(self, run: RunView) -> bool:
+        """Dead workers of the present round are held: that does not pass by itself."""
+        return run.joint is not None and deaths.is_held(run.current)
 
     def _stands(self, incident: r.Incident, order: r.Order) -> None:
         """The order is in the store: from now on the incident waits for its outcome."""
@@ -82,19 +144,24 @@ class Ordering:
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, order_id=order.order_id))
             self._desk.note(incident, f"order {order.order_id} given: end the workers of round {order.round}")
 
-    def _order(self, incident: r.Incident, run: RunView) -> None:
+    def _order(self, incident: r.Incident, run: RunView, kind: str, order_id: str) -> None:
+        alive = run.current.alive()
+        living = {(m.node, m.pid, m.start) for m in alive}
         order = r.Order(
-            order_id=incident.id,
+            order_id=order_id,
             run_uid=run.uid,
             run_id=run.run_id,
             round=incident.round,
-            kind="restart",
+            kind=kind,
             epoch=self._desk.epoch,
             incident=incident.id,
             reason=incident.action_reason,
             author=f"monitor, epoch {self._desk.epoch}",
             at=incident.opened_at,
-            seats=r.seated(run.current.alive()),
+            seats=r.seated(alive),
+            nodes=run.current.nodes(),
+            culprits=tuple(m for m in incident.culprits if (m.node, m.pid, m.start) in living),
+            grace_s=self._desk.settings.policy.grace_s,
         )
-        key = self._desk.keys.order(run.uid, incident.round, "restart")
+        key = self._desk.keys.order(run.uid, incident.round, kind)
         self._desk.want(key, order, incident.action_reason, once=True)

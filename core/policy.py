@@ -7,7 +7,10 @@ from rankpulse.core.diagnosis import Diagnosis
 
 NONE = "none"  # leave it alone: acting would cost more than the fault
 ADOPT = "adopt"  # torchelastic restarts by itself: follow it, do not double it
+WAIT = "wait"  # it may pass by itself: not before it has lasted is anything done
 RESTART = "restart"  # order the agents to end the workers of the round; torchelastic starts the next
+RELEASE = "release"  # order the holders to end with their trainers: torchelastic decides as it would without us
+STOP = "stop"  # the same, and no further round: it would fail again
 OBSERVE = "observe"  # would restart, but is not armed
 PAGE = "page"  # a person must look
 
@@ -29,6 +32,11 @@ class Facts(NamedTuple):
     launcher_alive: bool
     armed: bool
     orders_left: int
+    joint: bool = False  # it meets through our rendezvous
+    held: bool = False  # holders of its dead workers wait for a verdict: torchelastic has noticed nothing
+    repeated: bool = False  # the program's own error, for the second time, without progress in between
+    still_s: float | None = None  # for how long it has stood still, None when it does not
+    act_after_s: float = 0.0  # a shorter standstill disturbs nobody
 
 
 NOBODY = Facts(elastic=False, launcher_alive=False, armed=False, orders_left=0)
@@ -38,8 +46,12 @@ def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The action for a diagnosis. Total: what is not understood is paged, never acted upon."""
     if diagnosis.klass in _LEFT_ALONE:
         return Choice(NONE, _LEFT_ALONE[diagnosis.klass])
+    if facts.held and diagnosis.klass in (d.WORKER_DEAD, d.UNKNOWN):
+        return _after_held_death(facts)
     if diagnosis.klass == d.WORKER_DEAD:
         return _after_death(facts)
+    if facts.still_s is not None and facts.still_s < facts.act_after_s:
+        return Choice(WAIT, f"it may pass by itself: nothing is done before it has lasted {facts.act_after_s:g} s")
     if diagnosis.klass == d.COLLECTIVE_HANG:
         return _after_hang(diagnosis, facts)
     if diagnosis.klass == d.NODE_DEAD:
@@ -54,6 +66,23 @@ def _after_death(facts: Facts) -> Choice:
         return Choice(PAGE, "torchelastic has ended too (its restarts are used up): start the job again")
     return Choice(
         ADOPT, "torchelastic starts the next round by itself when a worker ends; an order would restart it twice"
+    )
+
+
+def _after_held_death(facts: Facts) -> Choice:
+    """The worker is dead for certain, and without a verdict nobody would ever start it again."""
+    if not facts.launcher_alive:
+        return Choice(PAGE, "torchelastic has ended too: start the job again")
+    if not facts.armed:
+        return Choice(
+            RELEASE, "orders are not armed: torchelastic restarts the job if it has restarts left, or ends it"
+        )
+    if facts.repeated:
+        return Choice(STOP, "the same error of the program again, and no progress since: it would only fail once more")
+    if facts.orders_left <= 0:
+        return Choice(RELEASE, "the budget of restart orders without progress is used up: torchelastic decides")
+    return Choice(
+        RESTART, "its holder waits: all nodes meet again at once, and none of torchelastic's restarts is used"
     )
 
 

@@ -11,6 +11,8 @@ from rankpulse.core.slot import NO_STEP, PHASE_CLOSED, PHASE_INIT, PHASE_PAUSED,
 SAMPLES = 400
 ENOUGH = 20
 SPREADS = 40
+HEALED_KEPT = 5  # stalls that passed by themselves
+HEALED_FACTOR = 1.5
 
 
 @dataclass
@@ -41,6 +43,7 @@ class PhaseClocks:
     _recent: deque[float] = field(default_factory=deque)
     _sorted: list[float] = field(default_factory=list)
     _longest: dict[str, float] = field(default_factory=dict)
+    _healed: dict[str, float] = field(default_factory=dict)  # by incident, the last few
 
     def stepped(self, steps: int, elapsed_s: float) -> None:
         """`steps` train steps were seen to take `elapsed_s` together."""
@@ -56,6 +59,12 @@ class PhaseClocks:
         """A rank left `phase` after `elapsed_s`."""
         self._longest[phase] = max(self._longest.get(phase, 0.0), elapsed_s)
 
+    def healed(self, incident: str, stall_s: float) -> None:
+        """A standstill of the training passed by itself after `stall_s`: such a one is no hang the next time."""
+        self._healed.setdefault(incident, stall_s)
+        while len(self._healed) > HEALED_KEPT:
+            del self._healed[next(iter(self._healed))]
+
     def typical_step_s(self) -> float | None:
         """The median time of a train step, None until enough have been seen."""
         return self._sorted[len(self._sorted) // 2] if len(self._sorted) >= ENOUGH else None
@@ -68,7 +77,8 @@ class PhaseClocks:
             return self.settings.hang_prior_s
         p99 = self._sorted[min(math.ceil(0.99 * len(self._sorted)), len(self._sorted)) - 1]
         beat = self.settings.heartbeat_interval_s
-        return max(self.settings.hang_floor_s, self.settings.hang_factor * p99 + 2 * beat)
+        healed = HEALED_FACTOR * max(self._healed.values(), default=0.0)
+        return max(self.settings.hang_floor_s, self.settings.hang_factor * p99 + 2 * beat, healed)
 
 
 @dataclass

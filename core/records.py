@@ -183,6 +183,7 @@ class Roster(Record, frozen=True, kw_only=True):
     at: float
     seats: Seats = {}
     launchers: tuple[Launcher, ...] = ()
+    joint: bool = False  # of our own rendezvous: run and round are its agents' word
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -195,7 +196,7 @@ class RunState(Record, frozen=True, kw_only=True):
     run_uid: str
     run_id: str
     round: int
-    outcome: str  # running | finished | stopped_by_user | failed
+    outcome: str  # running | finished | stopped_by_user | failed | abandoned (nobody is left to say how it ended)
     reason: str
     at: float
     ended_at: float | None = None
@@ -265,6 +266,8 @@ class Incident(Record, frozen=True, kw_only=True):
     resumed_from_step: int | None = None
     epoch: int = 0
     trail: tuple[Trail, ...] = ()
+    fault: str = ""  # the program's own error that ended the culprit, without names; "" when it was none
+    fault_step: int = -1  # the highest step of the round when the incident was opened
 
 
 class Arm(Record, frozen=True, kw_only=True):

@@ -48,7 +48,7 @@ class DetectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     stop_settle_s: float = 60.0  # workers ended by SIGTERM/SIGINT: wait this long for the launcher to go or go on
     observer_gap_s: float = 2.0  # the monitor's own loop this late: it was asleep, deadlines start anew
     canary_late_s: float = 2.5  # its own key not seen for this long: it is blind
-    hang_floor_s: float = 30.0  # never call a train phase hung earlier
+    hang_floor_s: float = 4.0  # never call a train phase hung earlier
     hang_factor: float = 3.0  # times the learned p99 of step time
     hang_prior_s: float = 900.0  # deadline of a phase of which nothing is known yet
 
@@ -74,6 +74,8 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """What may be done about a diagnosis, once armed."""
 
     orders_per_run: int = 3  # without a step of progress in between; then only a person restarts it
+    hang_act_s: float = 30.0  # a standstill that is shorter is watched, and nobody is disturbed: it may pass by itself
+    grace_s: float = 5.0  # for the workers of a round that is ended to end by themselves; the culprit gets none
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,7 +93,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "default": {},
     # one machine room, a quiet network: suspect sooner
-    "lan": {"detect": {"margin_floor_s": 0.5, "margin_cap_s": 3.0, "node_dead_after_s": 20.0}},
+    "lan": {
+        "detect": {"margin_floor_s": 0.5, "margin_cap_s": 3.0, "node_dead_after_s": 20.0},
+        "policy": {"hang_act_s": 20.0},
+    },
     # the store is far away: allow for it
     "wan": {
         "store": {"timeout_s": 10.0},
@@ -114,8 +119,9 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
             "sidecar_dead_after_s": 12.0,
             "quiet_s": 8.0,
             "stop_settle_s": 40.0,
-            "hang_floor_s": 8.0,
+            "hang_floor_s": 3.0,
         },
+        "policy": {"hang_act_s": 0.0, "grace_s": 1.0},
         "monitor": {"lease_ttl_s": 5.0, "tick_interval_s": 0.1},
     },
 }
@@ -181,6 +187,8 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
     "policy.orders_per_run": (0, 1_000_000),
+    "policy.hang_act_s": (0, _DAY_S),
+    "policy.grace_s": (0, 3600),
 }
 _FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that may be empty
     "agent.node": check_name,

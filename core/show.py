@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rankpulse.core.fleet import NodeView, RunView
+from rankpulse.core.views import NodeView, RunView
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
-from rankpulse.core.fleet import NodeView, RunView
 from rankpulse.core.records import Member
 from rankpulse.core.settings import DetectSettings
+from rankpulse.core.views import NodeView, RunView
 
 
 @dataclass

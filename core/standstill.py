@@ -1,49 +1,84 @@
-"""Nothing moves although everything is seen: is it a hang, and whose? Judged by beats, never by silence."""
+"""Nothing moves although everything is seen: is it a hang, and whose? Judged by beats, never by silence.
+
+A standstill is a suspicion first, shortly before its phase's deadline: then evidence is asked for where agents can
+give it. Past the deadline it is diagnosed, by the evidence or, without any, by what the beats say.
+"""
+
+from typing import NamedTuple
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, name
 from rankpulse.core.exits import Kind
-from rankpulse.core.fleet import RoundView, RunView
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Member
+from rankpulse.core.views import RoundView, RunView
+from rankpulse.core.weighing import SURE, UNKNOWN, Verdict
 
 
-def hang(run: RunView, fresh: set[str], now: float) -> Diagnosis | None:
-    """The current round of `run` stands still beyond its phase's deadline. `fresh`: nodes whose beats are on time."""
+class Stand(NamedTuple):
+    """A round that stands still: every rank that is watched is seen, and none moves."""
+
+    watched: dict[int, RankProgress]
+    left: tuple[Member, ...]  # ended by themselves before the others
+    highest: int  # step
+    lasted_s: float  # by received beats alone
+    ripe: bool  # past its phase's deadline: an incident, no mere suspicion
+
+
+EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
+
+
+def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: float | None = None) -> Stand | None:
+    """Whether the current round of `run` stands still for longer than its phase allows, or will soon.
+
+    `fresh`: nodes whose beats are on time. `early_s`: a standstill is told of up to so much before its deadline.
+    `floor_s`: the deadline where another monitor has found this standstill already, which may have learned more of
+    the run. A step is shown by a beat up to one interval after it was made.
+    """
     round_ = run.current
-    if not round_.complete() or any(exit_.kind is not Kind.CLEAN for exit_ in round_.exits.values()):
+    if not _watched_whole(run, round_) or any(exit_.kind is not Kind.CLEAN for exit_ in round_.exits.values()):
         return None
-    left = [exit_.member for exit_ in round_.exits.values()]
-    if len(round_.progress) < round_.world_size or 2 * len(left) >= round_.world_size:
+    left = tuple(exit_.member for exit_ in round_.exits.values())
+    if 2 * len(left) >= len(round_.members):
         return None  # most have ended by themselves: the rest is tidying up after the training
     gone = {member.rank for member in left}
     watched = {rank: progress for rank, progress in round_.progress.items() if rank not in gone}
-    if any(p.resting() or p.stale_s() <= run.clocks.deadline_s(p.phase) for p in watched.values()):
+    if not watched or any(progress.resting() for progress in watched.values()):
         return None
     if any(round_.members[rank].node not in fresh for rank in watched):
         return None
-    return _named(round_, watched, left, now)
+    lasted_s = min(progress.stale_s() for progress in watched.values())
+    spares = [_spare_s(run, progress, floor_s) for progress in watched.values()]
+    if lasted_s <= 0 or any(spare_s + min(early_s, EARLY_SHARE * limit_s) < 0 for spare_s, limit_s in spares):
+        return None
+    return Stand(watched, left, max(p.step for p in watched.values()), lasted_s, min(spares)[0] >= 0)
 
 
-def _named(round_: RoundView, watched: dict[int, RankProgress], left: list[Member], now: float) -> Diagnosis:
-    still = min(progress.stale_s() for progress in watched.values())
-    low, high = (pick(p.step for p in watched.values()) for pick in (min, max))
-    steps = f"all at step {low}" if low == high else f"steps {low} to {high}"
-    reasons = [f"no rank has moved for {still:.1f} s, all beats are on time; {steps}"]
-    stopped = [round_.members[rank] for rank, progress in watched.items() if progress.state == "T"]
-    behind = [round_.members[rank] for rank, progress in watched.items() if progress.step < high]
-    if stopped:
-        culprits, confidence = stopped, 0.95
-        reasons += [f"{name(member)} is stopped (state T), its peers wait for it" for member in stopped[:8]]
-    elif left:
-        culprits, confidence = left, 0.6
-        reasons += [f"{name(member)} ended by itself while the others train on" for member in left[:8]]
-    elif 0 < 2 * len(behind) < len(watched):
-        culprits, confidence = behind, 0.6
-        reasons += [f"{name(member)} is behind the others" for member in behind[:8]]
-    else:
-        culprits, confidence = [], 0.3
-        reasons.append("no laggard: no rank differs from the others by what is known here")
+def _spare_s(run: RunView, progress: RankProgress, floor_s: float | None) -> tuple[float, float]:
+    """By how much a rank is past its deadline (negative: not yet), and the deadline."""
+    limit_s = run.clocks.deadline_s(progress.phase)
+    limit_s = limit_s if floor_s is None else min(limit_s, floor_s)
+    return progress.stale_s() + run.clocks.settings.heartbeat_interval_s - limit_s, limit_s
+
+
+def _watched_whole(run: RunView, round_: RoundView) -> bool:
+    """Every rank is told of. In our rendezvous a rank that never attached hides the others only until they train."""
+    if len(round_.progress) < len(round_.members) or not round_.members:
+        return False
+    return round_.complete() or (run.joint is not None and len(round_.reporting()) == len(round_.members) > 1)
+
+
+def diagnosed(round_: RoundView, stand: Stand, verdict: Verdict | None, keys: tuple[str, ...], now: float) -> Diagnosis:
+    """Whose standstill it is. `verdict`: what the evidence under `keys` says, None without any."""
+    low = min(progress.step for progress in stand.watched.values())
+    steps = f"all at step {low}" if low == stand.highest else f"steps {low} to {stand.highest}"
+    reasons = [f"no rank has moved for {stand.lasted_s:.1f} s, all beats are on time; {steps}"]
+    unwatched = round_.world_size - len(round_.members)
+    if unwatched > 0:
+        reasons.append(f"{unwatched} of {round_.world_size} ranks are watched by no agent: it may be one of those")
+    culprits, confidence = _by_evidence(verdict, reasons)
+    if not culprits:
+        culprits, confidence = _by_beats(round_, stand, confidence, reasons)
     return Diagnosis(
         d.COLLECTIVE_HANG if culprits else d.UNKNOWN,
         tuple(culprits[:NAMED_MAX]),
@@ -52,6 +87,35 @@ def _named(round_: RoundView, watched: dict[int, RankProgress], left: list[Membe
         confidence,
         f"the job stands still: {', '.join(name(member) for member in culprits[:3]) or 'no laggard'}",
         tuple(reasons),
-        (),
-        now - still,
+        keys[:NAMED_MAX],
+        now - stand.lasted_s,
     )
+
+
+def _by_evidence(verdict: Verdict | None, reasons: list[str]) -> tuple[list[Member], float]:
+    if verdict is None:
+        return [], UNKNOWN
+    reasons += verdict.reasons
+    return list(verdict.culprits), verdict.confidence
+
+
+def _by_beats(round_: RoundView, stand: Stand, confidence: float, reasons: list[str]) -> tuple[list[Member], float]:
+    """What the beats alone can tell."""
+    watched = stand.watched
+    stopped = [round_.members[rank] for rank, progress in watched.items() if progress.state == "T"]
+    behind = [round_.members[rank] for rank, progress in watched.items() if progress.step < stand.highest]
+    if stopped and len(stopped) == len(watched) > 1:
+        reasons.append("every rank is stopped (state T): somebody suspended the whole job")
+        return [], UNKNOWN
+    if stopped:
+        reasons += [f"{name(member)} is stopped (state T), its peers wait for it" for member in stopped[:8]]
+        return stopped, SURE
+    if stand.left:
+        reasons += [f"{name(member)} ended by itself while the others train on" for member in stand.left[:8]]
+        return list(stand.left), 0.6
+    if 0 < 2 * len(behind) < len(watched):
+        reasons += [f"{name(member)} is behind the others" for member in behind[:8]]
+        return behind, 0.6
+    if not any("no laggard" in reason for reason in reasons):
+        reasons.append("no laggard: no rank differs from the others by what is known here")
+    return [], min(confidence, 0.5)

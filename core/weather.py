@@ -8,9 +8,9 @@ from rankpulse.core import records as r
 from rankpulse.core import silence
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
-from rankpulse.core.fleet import NodeView
 from rankpulse.core.fold import Return
 from rankpulse.core.sight import Sight
+from rankpulse.core.views import NodeView
 
 
 class Weather:

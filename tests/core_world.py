@@ -6,10 +6,13 @@ The store is played by the world: what a tick wants written is stored and echoed
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from rankpulse.core import codec
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.engine import Engine
+from rankpulse.core.evidence import Position, Row
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings, preset
 
@@ -51,6 +54,7 @@ class World:
     refuse_writes: bool = False
     training: bool = True
     steps_per_beat: int = 3
+    launchers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = Keys("story")
@@ -171,6 +175,69 @@ class World:
     def launcher_ends(self, proc: Proc, code: int | None = 1) -> None:
         self.observe(r.LAUNCHER_EXITED, proc.node, proc, code=code, signal=None)
 
+    # --- the rendezvous
+
+    def torchrun(self, node: str, join: int, *, uid: str = "job-1", left: str = "", outcome: str = "") -> None:
+        """The word of one torchrun, as its agent writes it."""
+        joiner = r.Joiner(
+            run_uid=uid, node=node, launcher=self.launcher(node), join=join, after=join - 1, address="10.0.0.1",
+            port=29400, at=UTC + self.now, left=left, outcome=outcome,
+        )  # fmt: skip
+        self.put(self.keys.joiner(uid, node, self.launcher(node)), joiner)
+
+    def launcher(self, node: str) -> str:
+        return f"{self.launchers.setdefault(node, 9000 + len(self.launchers))}.77"
+
+    def lists(self, uid: str = "job-1", *, closed: str = "", outcome: str = "", nodes: int = 2) -> None:
+        """The launch, open or closed."""
+        launch = r.Launch(
+            run_uid=uid, label="job", owner=1000, min_nodes=1, max_nodes=nodes, at=UTC, closed=closed, outcome=outcome
+        )
+        self.put(self.keys.launch(uid), launch)
+
+    def asks(self, nodes: dict[str, int] | list[str], round_: int, uid: str = "job-1") -> None:
+        """Torchruns ask for this round, the launch is made if it is the first."""
+        if self.keys.launch(uid) not in self.store:
+            self.lists(uid, nodes=len(nodes))
+        for node in nodes:
+            self.torchrun(node, round_, uid=uid)
+
+    def meets(
+        self, nodes: dict[str, int], round_: int, *, uid: str = "job-1", first_step: int = 1, asks: bool = True
+    ) -> list[Proc]:
+        """A round of our rendezvous: torchruns ask, meet, and start their workers."""
+        if asks:
+            self.asks(nodes, round_, uid)
+        places = tuple(r.Place(node, self.launcher(node), round_) for node in nodes)
+        meeting = r.Meeting(
+            run_uid=uid, round=round_, places=places, address="10.0.0.1", port=29400, at=UTC + self.now, reason="all"
+        )
+        self.put(self.keys.meeting(uid, round_), meeting)
+        launchers = {node: self.launcher(node) for node in nodes}
+        made = self.launch(nodes, meeting=f"{uid}-{round_}", run_id="job", launchers=launchers, first_step=first_step)
+        for proc in made:
+            proc.row = r.RunRow("job", f"{uid}-{round_}", launchers[proc.node], len(made), True, uid, round_)
+        return made
+
+    def leaves(self, node: str, outcome: str, reason: str = "", *, round_: int = 1, uid: str = "job-1") -> None:
+        """A torchrun takes no part any more; one that finished or failed closes the launch."""
+        self.torchrun(node, round_, uid=uid, left=reason or outcome, outcome=outcome)
+        launch = codec.decode(r.Launch, self.store[self.keys.launch(uid)][0])
+        if outcome in ("finished", "failed") and not launch.closed:
+            self.lists(uid, closed=f"{node}: {reason or outcome}", outcome=outcome)
+
+    def answers(
+        self, order: r.Order, node: str, positions: dict[int, tuple[Position, ...]] | None = None, **change: Any
+    ) -> str:
+        """A node tells what its ranks do. `positions` by rank."""
+        rows = [
+            Row(p.rank, p.pid, p.start, p.state, "futex", False, "ok", (positions or {}).get(p.rank, ()))
+            for p in self.procs
+            if p.node == node and p.alive
+        ]
+        text = msgspec.json.encode(rows).decode()
+        return self.observe(r.EVIDENCE, node, **{"order_id": order.order_id, "rows": text, **change})
+
     # --- time
 
     def run(self, seconds: float, *, step_s: float = 0.1) -> None:
@@ -212,6 +279,18 @@ class World:
         return [
             codec.decode(r.Order, d) for k, (d, _) in sorted(self.store.items()) if k.startswith(self.keys.orders())
         ]
+
+    def of_kind(self, kind: str) -> list[r.Order]:
+        return [order for order in self.orders() if order.kind.startswith(kind)]
+
+    def gates(self) -> list[r.Gate]:
+        return [codec.decode(r.Gate, d) for k, (d, _) in sorted(self.store.items()) if k.startswith(self.keys.gates())]
+
+    def ask(self, kind: str, *, node: str = "", uid: str = "", reason: str = "test") -> None:
+        """An operator's request."""
+        id_ = f"q{self.revision}"
+        request = r.Request(id=id_, kind=kind, run_uid=uid, node=node, author="ann", reason=reason, at=UTC)
+        self.put(self.keys.request(id_), request)
 
     def run_states(self) -> list[r.RunState]:
         return [

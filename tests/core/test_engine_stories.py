@@ -561,6 +561,7 @@ def test_a_round_that_fails_before_it_recovered_is_the_same_incident() -> None:
 
 
 def test_a_job_cannot_claim_another_runs_identity() -> None:
+    """The agent vouches for run and round; what a slot says of them never comes here. Even so nobody is displaced."""
     world, _ = trained()
     [state] = world.run_states()
     [forger] = world.launch({"node-c": 1}, meeting="f1", launchers={"node-c": "f"})
@@ -568,7 +569,10 @@ def test_a_job_cannot_claim_another_runs_identity() -> None:
     world.run(5)
     mine = world.engine.snapshot(world.now)["runs"][state.run_uid]
     assert {rank["node"] for rank in mine["ranks"]} == {"node-a", "node-b"}
-    assert len(world.run_states()) == 2
+    assert [line for line in world.said if "is that of a plain launch" in line]
+    world.ends(forger, signal=9)
+    world.run(3)
+    assert world.incidents() == []
 
 
 def test_a_record_that_breaks_the_fold_is_skipped_and_said() -> None:

@@ -1,0 +1,139 @@
+"""From a standstill to its diagnosis: evidence is asked for once per standstill, waited for shortly, and weighed.
+
+An order of evidence is no action: it makes agents look. It is the same for every leader, since its key is the step at
+which the round stands, and it goes when the answers are weighed and the incident that cites them is stored.
+"""
+
+from dataclasses import dataclass
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core import records as r
+from rankpulse.core.desk import Desk
+from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.standstill import Stand, diagnosed, standing
+from rankpulse.core.views import RoundView, RunView
+from rankpulse.core.weighing import weigh
+
+EVIDENCE_S = 2.5  # for the answers of all nodes; then those that came must do
+LATE_S = 10.0  # answers that come later are not weighed any more
+COLLECT = "collect-"
+
+
+@dataclass
+class Suspicion:
+    """One standstill, from the order of evidence on. Times are the observer's."""
+
+    order: r.Order
+    asked_at: float
+    weighed: Diagnosis | None = None  # what followed from the answers of `heard` nodes
+    heard: int = -1
+    done: bool = False  # its order may go: nothing is expected any more
+
+
+class Suspicions:
+    """One per judge. Knows of the standstills of this term only; what others found out stands in the store."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._epoch = 0
+        self._asked = 0
+        self._of: dict[str, Suspicion] = {}  # by run_uid
+
+    def judge(self, run: RunView, fresh: set[str]) -> tuple[Diagnosis | None, float]:
+        """The diagnosis of a run that stands still by now, None while it does not or evidence is on its way.
+
+        And for how long it has stood still, in seconds.
+        """
+        desk = self._desk
+        if desk.epoch != self._epoch:
+            self._epoch, self._asked, self._of = desk.epoch, 0, {}
+        early_s = EVIDENCE_S if run.joint is not None else 0.0
+        floor_s = desk.settings.detect.hang_floor_s if self._found_before(run) else None
+        stand = standing(run, fresh, early_s=early_s, floor_s=floor_s)
+        if stand is None:
+            self._of.pop(run.uid, None)
+            return None, 0.0
+        if run.joint is None:
+            return (diagnosed(run.current, stand, None, (), desk.now) if stand.ripe else None), stand.lasted_s
+        return self._with_evidence(run, stand), stand.lasted_s
+
+    def wanted(self, order: r.Order) -> bool:
+        """Whether this order of evidence is still needed."""
+        mine = self._of.get(order.run_uid)
+        return mine is not None and mine.order.order_id == order.order_id and not mine.done
+
+    def _found_before(self, run: RunView) -> bool:
+        """Whether this standstill is known: an incident tells of it, or somebody asked for evidence at this step."""
+        incident = self._incident(run)
+        step = max((p.step for p in run.current.progress.values()), default=-1)
+        return incident is not None or self._order(run, step) is not None
+
+    def _incident(self, run: RunView) -> r.Incident | None:
+        found = self._desk.book.of_round(run.uid, run.current.number)
+        standstill = found is not None and found.state == "open" and found.klass in (d.COLLECTIVE_HANG, d.UNKNOWN)
+        return found if standstill else None
+
+    def _order(self, run: RunView, step: int) -> r.Order | None:
+        return self._desk.folder.ordered(run.uid, run.current.number, f"{COLLECT}{max(step, 0)}")
+
+    def _with_evidence(self, run: RunView, stand: Stand) -> Diagnosis | None:
+        incident = self._incident(run)
+        mine = self._suspicion(run, stand, incident)
+        if mine is None:  # somebody weighed it before: that stands
+            return d.again(incident, self._desk.now - stand.lasted_s) if incident is not None and stand.ripe else None
+        answered = self._desk.folder.answers.nodes(mine.order.order_id)
+        waited_s = self._desk.now - mine.asked_at
+        everybody = answered >= {member.node for member in run.current.members.values()}
+        if not stand.ripe or not (everybody or waited_s >= EVIDENCE_S):
+            return None
+        found = self._weighed(mine, run.current, stand)
+        stored = incident is not None and self._desk.book.stands(incident.id)
+        mine.done |= stored and (everybody or waited_s >= LATE_S)
+        return found
+
+    def _suspicion(self, run: RunView, stand: Stand, incident: r.Incident | None) -> Suspicion | None:
+        """The one of this standstill, made when it is new."""
+        key_kind = f"{COLLECT}{max(stand.highest, 0)}"
+        mine = self._of.get(run.uid)
+        if mine is not None and (mine.order.round, mine.order.kind) != (run.current.number, key_kind):
+            mine = None
+        stored = self._desk.folder.ordered(run.uid, run.current.number, key_kind)
+        if mine is None:
+            if stored is None and incident is not None:
+                return None
+            mine = Suspicion(stored or self._collect(run, key_kind), self._desk.now)
+        elif stored is not None and stored.order_id != mine.order.order_id:
+            mine.order = stored  # another leader asked first
+        self._of[run.uid] = mine
+        if stored is None and not mine.done:
+            key = self._desk.keys.order(run.uid, run.current.number, key_kind)
+            self._desk.want(key, mine.order, "a standstill: what is everybody doing?", once=True)
+        return mine
+
+    def _collect(self, run: RunView, kind: str) -> r.Order:
+        self._asked += 1
+        return r.Order(
+            order_id=f"c{self._desk.epoch:04d}-{self._asked:04d}",
+            run_uid=run.uid,
+            run_id=run.run_id,
+            round=run.current.number,
+            kind=kind,
+            epoch=self._desk.epoch,
+            incident="",
+            reason="no rank of the round moves",
+            author=f"monitor, epoch {self._desk.epoch}",
+            at=self._desk.at,
+            seats=r.seated(run.current.alive()),
+            nodes=run.current.nodes(),
+        )
+
+    def _weighed(self, mine: Suspicion, round_: RoundView, stand: Stand) -> Diagnosis:
+        """What the answers say; weighed anew only when more have come, so that it does not change with the clock."""
+        answers = self._desk.folder.answers
+        rows = answers.rows(mine.order.order_id)
+        heard = len(answers.nodes(mine.order.order_id))
+        if mine.weighed is None or heard != mine.heard:
+            verdict = weigh(rows, round_.alive()) if any(rows.values()) else None
+            keys = answers.keys(mine.order.order_id)
+            mine.weighed, mine.heard = diagnosed(round_, stand, verdict, keys, self._desk.now), heard
+        return mine.weighed

@@ -1,0 +1,120 @@
+"""Housekeeping: rosters that should be written, and what the store needs no longer. Nothing is decided here.
+
+A record goes only after what it led to stands in the store, so that a monitor may stop at any line.
+"""
+
+from rankpulse.core import records as r
+from rankpulse.core.desk import Desk
+from rankpulse.core.fold import RESTART
+from rankpulse.core.suspicion import COLLECT, Suspicions
+from rankpulse.core.views import RoundView, RunView
+
+ROSTER_SETTLE_S = 1.0  # a round that is still gathering is written now and then, not once per rank
+INCIDENTS_KEPT, RUNS_KEPT = 500, 200  # closed ones
+
+
+class Tidy:
+    """One per judge."""
+
+    def __init__(self, desk: Desk, suspicions: Suspicions) -> None:
+        self._desk, self._suspicions = desk, suspicions
+
+    def release(self, run: RunView, round_: RoundView) -> None:
+        """Exits may go once an incident *in the store* cites them, or when the round is long past and judged."""
+        if not round_.exits:
+            return
+        desk, book = self._desk, self._desk.book
+        incident = book.of_round(run.uid, round_.number)
+        told = incident is not None and book.told(incident)
+        last = max(exit_.received_at for exit_ in round_.exits.values())
+        past = round_ is not run.current and desk.now - last > desk.settings.detect.stop_settle_s
+        over = past and (book.stands(incident.id) if incident is not None else not round_.accounted)
+        for exit_ in round_.exits.values():
+            if told or over or book.cites(exit_.key):
+                desk.folder.fold(exit_.key)
+
+    def sweep(self, run: RunView) -> None:
+        """A run whose end stands in the store needs its observations no longer."""
+        folder = self._desk.folder
+        stored = folder.outcomes.get(run.uid)
+        if stored is None or stored.outcome == "running":
+            return
+        for round_ in run.rounds.values():
+            for exit_ in round_.exits.values():
+                folder.fold(exit_.key)
+        for key in run.launcher_keys:
+            folder.fold(key)
+
+    def rosters(self) -> None:
+        fleet, now = self._desk.folder.fleet, self._desk.now
+        for uid, number in list(fleet.changed_rosters):
+            run = fleet.runs.get(uid)
+            round_ = run.rounds.get(number) if run is not None else None
+            if run is None or round_ is None:
+                fleet.changed_rosters.discard((uid, number))
+            elif round_.complete() or now - max(round_.began_at, round_.written_at) >= ROSTER_SETTLE_S:
+                fleet.changed_rosters.discard((uid, number))
+                round_.written_at, round_.at = now, round_.at or self._desk.at
+                roster = fleet.roster(run, round_)
+                self._desk.want(self._desk.keys.roster(uid, number), roster, f"round {number}")
+                if round_ is run.current:
+                    self.want_state(run)
+
+    def want_state(self, run: RunView) -> None:
+        state = r.RunState(
+            run_uid=run.uid,
+            run_id=run.run_id,
+            round=run.current.number,
+            outcome=run.outcome,
+            reason=run.reason,
+            at=run.ended_at or run.current.at or self._desk.at,
+            ended_at=run.ended_at,
+        )
+        self._desk.want(self._desk.keys.run_state(run.uid), state, f"run {run.uid} {run.outcome}")
+
+    def orders(self, settled: set[str]) -> None:
+        """Orders and gates of rounds that are long past, of ended runs, and of evidence that was weighed.
+
+        `settled`: runs that were judged at this very tick, so that their standstills are known.
+        """
+        desk, folder = self._desk, self._desk.folder
+        for (uid, number, kind), order in list(folder.orders.items()):
+            if self._past(uid, number) or (kind.startswith(COLLECT) and self._weighed(order, settled)):
+                desk.erase(desk.keys.order(uid, number, kind))
+        for uid, number in list(folder.joint.gates):
+            if self._past(uid, number):
+                desk.erase(desk.keys.gate(uid, number))
+        standing = {order.order_id for order in folder.orders.values()}
+        for order_id in folder.answers.orders():
+            if order_id not in standing:
+                for key in folder.answers.keys(order_id):
+                    folder.fold(key)
+                folder.answers.drop(order_id)
+
+    def _past(self, uid: str, number: int) -> bool:
+        """Nobody looks at orders and gates of this round any more."""
+        run = self._desk.folder.fleet.runs.get(uid)
+        if run is None:
+            return True
+        if not run.open():
+            stored = self._desk.folder.outcomes.get(uid)
+            return stored is not None and stored.outcome != "running"
+        return bool(run.rounds) and number < run.current.number - 1
+
+    def _weighed(self, order: r.Order, settled: set[str]) -> bool:
+        run = self._desk.folder.fleet.runs.get(order.run_uid)
+        over = run is None or not run.rounds or run.current.number > order.round
+        ended = self._desk.folder.ordered(order.run_uid, order.round, RESTART) is not None
+        return over or ended or (order.run_uid in settled and not self._suspicions.wanted(order))
+
+    def forget(self) -> None:
+        """History is bounded: what is closed for long goes, from memory and from the store."""
+        desk, folder = self._desk, self._desk.folder
+        for id_ in desk.book.closed_beyond(INCIDENTS_KEPT):
+            desk.book.drop(id_)
+            folder.fold(desk.keys.incident(id_))
+        for run in folder.fleet.ended_beyond(RUNS_KEPT):
+            folder.drop_run(run)
+        for run in list(folder.fleet.runs.values()):  # launches that never met
+            if run.joint is not None and not run.rounds and run.joint.launch is None and not run.joint.waiting():
+                folder.fleet.drop(run)

@@ -1,0 +1,128 @@
+"""What is believed of one node, one round and one run."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rankpulse.core.arrival import Arrival
+from rankpulse.core.exits import Exit
+from rankpulse.core.joint import Joint
+from rankpulse.core.progress import PhaseClocks, RankProgress, RunAhead
+from rankpulse.core.records import Beat, Launcher, Member, NodeState
+
+RUNNING = "running"
+
+
+class Process(NamedTuple):
+    """A process, named so that it cannot be mistaken for another that got its number later."""
+
+    node: str
+    pid: int
+    start: int
+
+
+def process_of(member: Member) -> Process:
+    return Process(member.node, member.pid, member.start)
+
+
+class Silence(NamedTuple):
+    """What is remembered of a silence that has ended."""
+
+    lasted_s: float
+    ended_at: float  # observer's monotonic seconds
+    steps: dict[tuple[int, int], int]  # (pid, start) -> step in the last beat before it
+
+
+@dataclass
+class NodeView:
+    """One node, as its beats show it."""
+
+    name: str
+    arrival: Arrival
+    inc: int = -1
+    seq: int = -1
+    beat: Beat | None = None
+    state: NodeState | None = None
+    leaving: bool = False  # its agent said goodbye: silence is expected
+    silent_since: float | None = None  # the deadline it missed
+    relisted: bool = False  # the next beat is taken as it is, whatever its incarnation
+    silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
+    goodbye_key: str = ""  # the observation in which it said so
+
+
+@dataclass
+class RoundView:
+    """One round: a set of processes that met."""
+
+    number: int
+    meeting: str
+    world_size: int  # 0: not known yet
+    began_at: float
+    at: float = 0.0  # UTC, for people: when its roster was first written
+    written_at: float = float("-inf")  # when its roster was last asked to be written
+    members: dict[int, Member] = field(default_factory=dict)
+    progress: dict[int, RankProgress] = field(default_factory=dict)
+    exits: dict[Process, Exit] = field(default_factory=dict)
+    accounted: bool = False  # its failure is part of the incident of an earlier round
+    places: frozenset[Launcher] = frozenset()  # the torchruns that met, where our rendezvous tells
+
+    def complete(self) -> bool:
+        return 0 < self.world_size == len(self.members)
+
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes of the round, also those on which no worker is known yet."""
+        return tuple(sorted({place.node for place in self.places} | {m.node for m in self.members.values()}))
+
+    def membership(self) -> tuple[int, frozenset[object]]:
+        """What changes when a node joins or leaves."""
+        if self.places:
+            return 0, frozenset(self.places)
+        return self.world_size, frozenset(member.node for member in self.members.values())
+
+    def alive(self) -> list[Member]:
+        return [member for member in self.members.values() if process_of(member) not in self.exits]
+
+    def reporting(self) -> set[int]:
+        """The ranks that have reported a step."""
+        return {rank for rank, progress in self.progress.items() if progress.first_step >= 0}
+
+    def stepped(self) -> bool:
+        """Every rank of the round has finished a step."""
+        return self.complete() and len(self.reporting()) == self.world_size
+
+    def resumed_from(self) -> int | None:
+        """The step the round went on from: one before the first that its ranks finished.
+
+        None when no rank says so: counted optimizer steps start at nothing in every process.
+        """
+        firsts = [self.progress[rank].first_step for rank in self.reporting()]
+        return min(firsts) - 1 if firsts and min(firsts) > 0 else None
+
+
+@dataclass
+class RunView:
+    """One launch of a job, over its rounds."""
+
+    uid: str
+    run_id: str
+    elastic: bool
+    clocks: PhaseClocks
+    ahead: RunAhead = field(default_factory=RunAhead)
+    rounds: dict[int, RoundView] = field(default_factory=dict)
+    launchers: dict[Launcher, bool] = field(default_factory=dict)  # -> still there
+    launcher_keys: list[str] = field(default_factory=list)  # observations that told of their end
+    outcome: str = RUNNING
+    reason: str = ""
+    ended_at: float | None = None  # UTC, for people
+    joint: Joint | None = None  # of our own rendezvous; None for a plain launch
+    ordered: set[int] = field(default_factory=set)  # rounds that a restart order was given for
+
+    @property
+    def current(self) -> RoundView:
+        return self.rounds[max(self.rounds)]
+
+    def open(self) -> bool:
+        return self.outcome == RUNNING
+
+    def launchers_gone(self) -> bool:
+        """All known launchers have ended (a plain launch without torchelastic has none that counts)."""
+        return self.elastic and bool(self.launchers) and not any(self.launchers.values())
