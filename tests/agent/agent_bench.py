@@ -25,7 +25,8 @@ from rankpulse.store.api import Store
 
 WORKER = """
 import ctypes, os, sys, types
-ctypes.CDLL(None).prctl(1, 9)  # no worker outlives its test
+if not os.environ.get("TEST_ORPHAN"):
+    ctypes.CDLL(None).prctl(1, 9)  # no worker outlives its test
 sys.modules["torch"] = types.ModuleType("torch")  # the real one takes seconds to import and is not needed here
 from rankpulse.trainer import attach
 import rankpulse.trainer.endings
@@ -34,6 +35,10 @@ if uid:
     os.setresuid(uid, uid, uid)
 pulse = attach()
 print(os.getpid(), flush=True)
+if "TEST_EXIT" in os.environ:
+    import time
+    time.sleep(1.0)  # until it has been seen
+    sys.exit(int(os.environ["TEST_EXIT"]))
 for line in sys.stdin:
     word, _, rest = line.strip().partition(" ")
     if word == "step":
