@@ -71,6 +71,7 @@ def stat(
     words: list[dict[str, Any]] | None = None,
     none: str = "no data",
     text: str = "value",
+    decimals: int | None = None,
     size: tuple[int, int] = (3, 4),
 ) -> Any:
     """One number, read from across the room."""
@@ -80,6 +81,7 @@ def stat(
         dataSource=SOURCE,
         targets=_targets([query]),
         format=unit,
+        decimals=decimals,
         mappings=words or [],
         noValue=none,
         reduceCalc="lastNotNull",
@@ -121,6 +123,7 @@ def graph(
         axisSoftMin=0,
         valueMin=0,
         valueMax=top,
+        valueDecimals=0 if bars else None,  # increases are estimates: 1.03 incidents are one
         overrides=overrides or [],
         thresholdsStyleMode="dashed" if len(steps) > 1 else "off",
         maxDataPoints=None,
