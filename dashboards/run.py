@@ -171,8 +171,8 @@ def _ranks() -> Block:
             ),
             b.graph(
                 "In which state are its processes?",
-                "Ranks by the state of their process, as last told. One stopped (T) holds up all others. Waiting in the "
-                "kernel (D) for long points to a disk, a driver or a network file system.",
+                "Ranks by the state of their process, as last told. One stopped (T) holds up all others. Waiting in "
+                "the kernel (D) for long points to a disk, a driver or a network file system.",
                 Query(f"max by (state) {ask.led('rankpulse_run_ranks_in_state')}", "{{state}}"),
                 stacked=True,
                 stepped=True,
