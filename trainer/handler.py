@@ -66,14 +66,17 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         conf: rdzvconf.Conf,
         address: str,
         line: AgentLine,
+        *,
+        reach_s: float = stores.REACH_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._label, self._nodes, self._conf, self._address = label, nodes, conf, address
-        self._line, self._clock = line, clock
+        self._line, self._reach_s, self._clock = line, reach_s, clock
         self._join = self._round = 0
         self._run_uid = ""
         self._greeted = False  # by the agent, on this line
         self._known = False  # an agent has answered before
+        self._objection = ""  # why the agent does not want to talk to us
         self._waiting = 0  # torchruns that wait for the next round, as the agent says
         self._restarting = False
         self._refused = ""  # the kind of the refusal
@@ -117,7 +120,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         raise api.RendezvousConnectionError(f"{TRIES} rounds in a row did not come together: {trouble}")
 
     def _come_together(self, met: Met, own: Any) -> Any:
-        until = self._clock() + stores.REACH_S
+        until = self._clock() + self._reach_s
         store = own if met.rank == 0 else stores.connect(met.address, met.port, until, self._tick)
         stores.gather(store, met.rank, met.nodes, until, self._tick)
         return store
@@ -138,7 +141,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
             self._line.send({"join": request})
         away_since, said = self._clock(), ""
         while True:
-            if self._open(retry_s=JOIN_RETRY_S):
+            if self._open(1.0 if self._objection else JOIN_RETRY_S):
                 self._line.send({"join": request})
             self._line.wait(JOIN_RETRY_S)
             for message in self._listen():
@@ -146,8 +149,9 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
                     return _met(message["met"])
                 if "refused" in message:
                     self._refuse(message["refused"])
-                said = _tell(said, message.get("wait"))
-            if self._line.connected and self._greeted:
+                if "wait" in message:
+                    self._objection, said = "", _tell(said, message["wait"])
+            if self._line.connected and self._greeted and not self._objection:
                 away_since = self._clock()
             elif self._clock() - away_since > 1.0:
                 said = _tell(said, self._nobody_answers(self._clock() - away_since))
@@ -164,17 +168,20 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
             if "ok" in message:
                 self._greeted = self._known = True
             elif "error" in message:
-                self._line.close(str(message["error"])[:300])
+                self._greeted, self._objection = False, str(message["error"])[:300]
+                self._line.close(self._objection)
         return messages
 
     def _nobody_answers(self, away_s: float) -> str:
         """The line for people who wait; raises once that has been long enough."""
-        trouble = f" ({self._line.trouble})" if self._line.trouble else " (it does not answer)"
-        limit_s = self._conf.join_timeout if self._known else self._conf.agent_wait_s
+        patient = self._known and not self._objection
+        limit_s = self._conf.join_timeout if patient else self._conf.agent_wait_s
         what = (
-            f"no agent at {self._line.path}{trouble}: start one on this node with `rankpulse agent`, and give torchrun "
-            "its run directory with RANKPULSE_DIR or --rdzv-endpoint"
+            f"no agent at {self._line.path} ({self._line.trouble or 'it does not answer'}): start one on this node "
+            "with `rankpulse agent`, and give torchrun its run directory with RANKPULSE_DIR or --rdzv-endpoint"
         )
+        if self._objection:
+            what = f"the agent at {self._line.path} does not let this torchrun join: {self._objection}"
         if away_s > limit_s:
             say(what)
             raise api.RendezvousConnectionError(f"{what} (waited {limit_s:.0f} s)")
@@ -194,7 +201,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         """How many wait for the next round, so that this one has to end. Never raises, never blocks."""
         try:
             if self._open():
-                self._line.send({"watch": {"run_uid": self._run_uid, "round": self._round, "join": self._join}})
+                self._watch()
             for message in self._listen():
                 self._fold(message.get("again"))
             if self._waiting and not self._restarting:
@@ -203,6 +210,10 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         except Exception as error:  # torchelastic would die of it, and the job with it
             self._line.close(f"{type(error).__name__}: {error}")
         return self._waiting
+
+    def _watch(self) -> None:
+        """Tell an agent that has just been started, or found again, where we are."""
+        self._line.send({"watch": {"run_uid": self._run_uid, "round": self._round, "join": self._join}})
 
     def _fold(self, again: Any) -> None:
         """An order for another round than ours is void."""
@@ -229,8 +240,8 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         if not self._join:
             return True
         try:
-            if self._open(retry_s=0.0):
-                self._line.send({"watch": {"run_uid": self._run_uid, "round": self._round, "join": self._join}})
+            if self._open(retry_s=0.0) and self._round:
+                self._watch()
             self._line.send({"leave": {"outcome": outcome, "reason": reason}})
             until = self._clock() + LEAVE_S
             while self._line.connected and self._clock() < until:

@@ -58,6 +58,10 @@ def label(run_id: str, max_nodes: int, token: str) -> str:
             "give the run a name that is the same on all its nodes and that no other run has: --rdzv-id NAME "
             "(nodes that give the same name train together)"
         )
-    if len(run_id.encode("utf-8", "replace")) > LABEL_BYTES:
+    try:
+        size = len(run_id.encode())
+    except UnicodeEncodeError:  # bytes of another encoding on the command line
+        raise BadConf("--rdzv-id is no UTF-8 text: choose another name") from None
+    if size > LABEL_BYTES:
         raise BadConf(f"--rdzv-id is longer than {LABEL_BYTES} bytes: choose a shorter one")
     return run_id

@@ -40,3 +40,8 @@ def test_several_nodes_need_a_name(unnamed: str) -> None:
 def test_an_endless_name() -> None:
     with pytest.raises(rdzvconf.BadConf, match="256 bytes"):
         rdzvconf.label("☃" * 100, 2, "x")
+
+
+def test_a_name_that_is_no_text() -> None:
+    with pytest.raises(rdzvconf.BadConf, match="UTF-8"):
+        rdzvconf.label("\udcff", 2, "x")
