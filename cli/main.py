@@ -234,6 +234,42 @@ def restart(
 
 
 @app.command()
+def cordon(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `rankpulse status` names it.")],
+    reason: Reason,
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+) -> None:
+    """Keep a node out of all rounds to come of jobs that meet through rankpulse. One that stands goes on.
+
+    Example: rankpulse cordon gpu07 --reason 'ECC errors, ticket 4711'
+    """
+    _cordon(_settings(config, cluster, store), node, reason, out=True)
+
+
+@app.command()
+def uncordon(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `rankpulse status` names it.")],
+    reason: Reason,
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+) -> None:
+    """Let a node that was cordoned take part in rounds again.
+
+    Example: rankpulse uncordon gpu07 --reason 'memory replaced'
+    """
+    _cordon(_settings(config, cluster, store), node, reason, out=False)
+
+
+def _cordon(settings: "Settings", node: str, reason: str, *, out: bool) -> None:
+    from rankpulse.cli import operate
+
+    typer.echo(asyncio.run(operate.cordon(settings, node, reason, out=out)))
+
+
+@app.command()
 def doctor(
     config: Config = None,
     cluster: Cluster = None,

@@ -1,4 +1,7 @@
-"""What an operator writes: `arm`, `disarm`, `restart`. Requests, never orders: the monitor decides and answers."""
+"""What an operator writes: `arm`, `disarm`, `restart`, `cordon`, `uncordon`.
+
+Requests, never orders: the monitor decides and answers.
+"""
 
 import asyncio
 import secrets
@@ -8,8 +11,8 @@ from typing import Final
 from rankpulse.cli import books, show
 from rankpulse.cli.failing import Failed
 from rankpulse.core import codec
-from rankpulse.core.keys import Keys
-from rankpulse.core.records import Arm, Incident, Leader, Request, RunState
+from rankpulse.core.keys import BadName, Keys, check_name
+from rankpulse.core.records import Arm, Cordon, Incident, Leader, Request, RunState
 from rankpulse.core.settings import Settings
 from rankpulse.store.api import Guard, Put, Store, Uncertain
 
@@ -62,18 +65,58 @@ async def restart(settings: Settings, name: str, reason: str) -> str:
     keys, reason = Keys(settings.cluster), good_reason(reason)
     async with books.opened(settings) as store:
         run = await find_run(store, keys, name)
-        if await store.get(keys.leader()) is None:
-            raise Failed("no monitor leads at present, so nobody would answer: start one with `rankpulse monitor`")
-        request = Request(
-            id=f"{int(time.time()):d}-{secrets.token_hex(4)}",
-            kind="restart",
-            run_uid=run.run_uid,
-            author=show.author(),
-            reason=reason,
-            at=time.time(),
-        )
-        await _create(store, keys.request(request.id), codec.encode(request))
+        request = await _ask(store, keys, "restart", reason, run_uid=run.run_uid)
         return await _answer(store, keys, request)
+
+
+async def cordon(settings: Settings, node: str, reason: str, *, out: bool) -> str:
+    """Ask for a node to be kept `out` of all rounds to come, or to be let in again; returns the answer.
+
+    Raises `Failed` when it was refused, or when there is nothing to do.
+    """
+    keys, reason = Keys(settings.cluster), good_reason(reason)
+    try:
+        key = keys.cordon(check_name(node, "node"))
+    except BadName as error:
+        raise Failed(str(error)) from error
+    async with books.opened(settings) as store:
+        stands = await _cordon_of(store, keys, key)
+        if out and stands is not None:
+            by = f"{show.plain(stands.author)}: {show.plain(stands.reason)}"
+            raise Failed(f"{node} is cordoned already, by {by}. To change the reason, uncordon it first")
+        if not out and await store.get(key) is None:
+            raise Failed(f"{node} is not cordoned; see `rankpulse status`")
+        known = await store.get(keys.claim(node)) is not None
+        request = await _ask(store, keys, "cordon" if out else "uncordon", reason, node=node)
+        if not await _answered(store, keys, request):
+            return _unanswered(request)
+        if (await store.get(key) is not None) != out:
+            raise Failed(await _refused(store, keys))
+    if not out:
+        return f"{node} may take part in rounds again"
+    unknown = "" if known else f". No agent of the name {node} was ever seen: is it spelled right?"
+    return f"{node} takes part in no further round; one that stands goes on until its next restart{unknown}"
+
+
+async def _cordon_of(store: Store, keys: Keys, key: str) -> Cordon | None:
+    return (await books.read(store, keys, key)).first(Cordon) if await store.get(key) is not None else None
+
+
+async def _ask(store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str = "", node: str = "") -> Request:
+    """Write a request. Raises `Failed` when nobody would answer it."""
+    if await store.get(keys.leader()) is None:
+        raise Failed("no monitor leads at present, so nobody would answer: start one with `rankpulse monitor`")
+    request = Request(
+        id=f"{int(time.time()):d}-{secrets.token_hex(4)}",
+        kind=kind,
+        run_uid=run_uid,
+        author=show.author(),
+        reason=reason,
+        at=time.time(),
+        node=node,
+    )
+    await _create(store, keys.request(request.id), codec.encode(request))
+    return request
 
 
 async def _create(store: Store, key: str, value: bytes) -> None:
@@ -84,20 +127,34 @@ async def _create(store: Store, key: str, value: bytes) -> None:
             await store.txn([Guard(key, 0)], [Put(key, value)])
 
 
-async def _answer(store: Store, keys: Keys, request: Request) -> str:
-    """The monitor erases a request once it has acted on it or refused it."""
+async def _answered(store: Store, keys: Keys, request: Request) -> bool:
+    """The monitor erases a request once it has acted on it or refused it; False: not in time."""
     deadline = time.monotonic() + WAIT_S
     while await store.get(keys.request(request.id)) is not None:
         if time.monotonic() > deadline:
-            return f"asked (request {request.id}); no answer within {WAIT_S:.0f} s. See `rankpulse incidents` later"
+            return False
         await asyncio.sleep(0.2)
+    return True
+
+
+def _unanswered(request: Request) -> str:
+    return f"asked (request {request.id}); no answer within {WAIT_S:.0f} s. See `rankpulse incidents` later"
+
+
+async def _answer(store: Store, keys: Keys, request: Request) -> str:
+    if not await _answered(store, keys, request):
+        return _unanswered(request)
     known = (await books.read(store, keys, keys.incidents())).incidents()
     for incident in reversed(known):
         if _is_answer(incident, request):
             return f"incident {incident.id} is opened for it: rankpulse explain {incident.id}"
+    raise Failed(f"{await _refused(store, keys)} (a run can be restarted once per round)")
+
+
+async def _refused(store: Store, keys: Keys) -> str:
     leader = (await books.read(store, keys, keys.leader())).first(Leader)
     where = f"the log of monitor {leader.monitor}" if leader else "the monitor's log"
-    raise Failed(f"the monitor refused; the reason is in {where} (a run can be restarted once per round)")
+    return f"the monitor refused; the reason is in {where}"
 
 
 def _is_answer(incident: Incident, request: Request) -> bool:

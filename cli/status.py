@@ -8,7 +8,7 @@ import msgspec
 from rankpulse.cli import books, live, show
 from rankpulse.cli.books import Books
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Arm, Beat, Leader, NodeState, RunState
+from rankpulse.core.records import AgentClaim, Arm, Beat, Cordon, Leader, NodeState, RunState
 from rankpulse.core.settings import Settings
 
 
@@ -34,6 +34,7 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "monitor_error": error,
         "nodes": _nodes(known, state.nodes if state else {}),
         "runs": _runs(known, state.runs if state else {}),
+        "cordons": [msgspec.to_builtins(cordon) for cordon in sorted(known.of(Cordon), key=lambda c: c.node)],
         "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
         "refused": known.refused,
     }
@@ -114,6 +115,9 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
         rows.append(("blind", state["blind_reason"] or "yes"))
     said = f" by {arm['author']}, {show.ago(arm['at'])}: {arm['reason']}" if arm else ""
     rows.append(("orders", ("armed" if status["armed"] else "observe only, not armed") + said))
+    if status["cordons"]:
+        out = [f"{c['node']} by {c['author']}, {show.ago(c['at'])}: {c['reason']}" for c in status["cordons"]]
+        rows.append(("cordoned", out))
     if not status["nodes"]:
         rows.append(("nodes", "none yet: start `rankpulse agent` on each node"))
     if status["refused"]:

@@ -107,6 +107,17 @@ MONITOR: Final = (
     Metric(
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
     ),
+    Metric("rankpulse_cordons", "gauge", (), "", "Nodes that no round is to include."),
+    Metric(
+        "rankpulse_gates",
+        "counter",
+        ("answer",),
+        "",
+        "Words to rounds about to form: go, without (some nodes) or stop.",
+    ),
+    Metric(
+        "rankpulse_evidence", "counter", (), "", "Answers of agents to what their ranks were doing in a standstill."
+    ),
     Metric(
         "rankpulse_time_to_detect_seconds",
         "gauge",

@@ -44,8 +44,8 @@ class Ordering:
                 continue
             nodes.add(request.node)
             del folder.requests[key]
-            folder.fold(key)
             refusal = self._refused(request)
+            folder.fold(key)  # last: whoever asked finds what came of it when the request is gone
             if refusal:
                 folder.say("warning", f"request {request.id} by {request.author} refused: {refusal}")
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rankpulse.core.records import Cordon
 from rankpulse.core.views import NodeView, RunView
 
 if TYPE_CHECKING:
@@ -27,10 +28,15 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "blind_seconds_total": round(sight.blind_s, 3),
         "events": dict(folder.counts),
         "refused": folder.refused,
+        "cordons": {node: _cordon(cordon) for node, cordon in sorted(folder.joint.cordons.items())},
         "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},
         "runs": {uid: _run(run) for uid, run in sorted(folder.fleet.runs.items()) if run.rounds},
         "incidents": [msgspec.to_builtins(i) for i in sorted(engine.book, key=lambda i: (i.opened_at, i.id))],
     }
+
+
+def _cordon(cordon: Cordon) -> dict[str, Any]:
+    return {"author": cordon.author, "reason": cordon.reason, "at": cordon.at}
 
 
 def _node(node: NodeView, now: float) -> dict[str, Any]:
@@ -57,6 +63,8 @@ def _run(run: RunView) -> dict[str, Any]:
         "reason": run.reason,
         "ended_at": run.ended_at,
         "elastic": run.elastic,
+        "joint": run.joint is not None,
+        "waiting": [joiner.node for joiner in run.joint.waiting()] if run.joint is not None else [],
         "round": round_.number,
         "world_size": round_.world_size,
         "step": min(steps, default=None),

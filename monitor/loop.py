@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 
 from rankpulse.core.events import Action, Event, Garbled, LeftOffice, Seen, SightBack, TookOffice
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import Incident
 from rankpulse.core.settings import Settings
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
@@ -158,8 +157,7 @@ class Loop:
         for event in events:
             if isinstance(event, Seen):
                 self.vitals.events[type(event.record).__name__.lower()] += 1
-                if isinstance(event.record, Incident):
-                    self.vitals.note_incident(event.record)
+                self.vitals.note(event.key, event.record)
             elif isinstance(event, Garbled):
                 self.vitals.refused += 1
             self._anew |= isinstance(event, SightBack)

@@ -26,6 +26,7 @@ CLASSES: Final = (
     d.OPERATOR_RESTART,
     d.UNKNOWN,
 )
+GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
 ACTIONS: Final = tuple(
     (kind, result)
@@ -197,6 +198,9 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_incidents_paging": _by_class(_pages),
     "rankpulse_incidents": _counted(lambda vitals: vitals.incidents, CLASSES),
     "rankpulse_restarts": _counted(lambda vitals: vitals.restarts, RESTARTED_BY),
+    "rankpulse_cordons": lambda view, vitals: _one(len(view["cordons"])),
+    "rankpulse_gates": _counted(lambda vitals: vitals.gates, GATES),
+    "rankpulse_evidence": lambda view, vitals: _one(vitals.evidence),
     "rankpulse_time_to_detect_seconds": _last_of_class("time_to_detect_s"),
     "rankpulse_time_to_recover_seconds": _last_of_class("time_to_recover_s"),
 }

@@ -3,8 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rankpulse.core.records import Incident
+from rankpulse.core.records import EVIDENCE, Gate, Incident, Observation, Record
 from rankpulse.store.api import StoreStatus
+
+COUNTED_MAX = 10_000  # keys remembered, so that a listing that repeats them counts nothing twice
 
 
 @dataclass(slots=True)
@@ -24,6 +26,25 @@ class Vitals:
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
     restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
     known: dict[str, int] = field(default_factory=dict)  # incident -> its restarts when last seen
+    gates: Counter[str] = field(default_factory=Counter)  # by answer, since the first listing
+    evidence: int = 0  # answers of agents, since then
+    counted: dict[str, None] = field(default_factory=dict)  # keys of those
+
+    def note(self, key: str, record: Record) -> None:
+        """Count a record that was seen, if it is one that is counted."""
+        if isinstance(record, Incident):
+            self.note_incident(record)
+        elif isinstance(record, Gate) and self._is_new(key):
+            self.gates["without" if record.without else "go" if record.go else "stop"] += 1
+        elif isinstance(record, Observation) and record.kind == EVIDENCE and self._is_new(key):
+            self.evidence += 1
+
+    def _is_new(self, key: str) -> bool:
+        known = key in self.counted
+        self.counted[key] = None
+        if len(self.counted) > COUNTED_MAX:
+            del self.counted[next(iter(self.counted))]
+        return self.listed and not known
 
     def note_incident(self, incident: Incident) -> None:
         """Count what is new about it; what the first listing shows is the past."""

@@ -140,6 +140,19 @@ def test_arming_and_disarming_are_written_with_author_and_reason(here: Cluster) 
     assert (record.armed, record.author, record.reason) == (False, "ada", "maintenance")
 
 
+def test_a_node_is_cordoned_shown_and_let_in_again(here: Cluster, monitor: object) -> None:
+    text = here.run("cordon", "gpu07", "--reason", "ECC errors")
+    assert "takes part in no further round" in text
+    assert "No agent of the name gpu07" in text
+    assert "ECC errors" in here.run("status")
+    assert json.loads(here.run("status", "--json"))["cordons"][0]["node"] == "gpu07"
+    assert "is cordoned already, by" in here.run("cordon", "gpu07", "--reason", "again", code=2)
+    assert "may take part in rounds again" in here.run("uncordon", "gpu07", "--reason", "memory replaced")
+    assert here.held(here.keys.cordon("gpu07")) is None
+    assert "is not cordoned" in here.run("uncordon", "gpu07", "--reason", "again", code=2)
+    assert "node 'no/such'" in here.run("cordon", "no/such", "--reason", "x", code=2)
+
+
 def test_a_restart_is_asked_for_and_answered_with_one_order(here: Cluster, monitor: object) -> None:
     here.seed_run("llama-1", "llama")
     eventually_sync(lambda: json.loads(here.run("status", "--json"))["monitor"]["runs"], 20, "the monitor to know it")

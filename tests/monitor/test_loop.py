@@ -236,6 +236,30 @@ async def test_incidents_and_restarts_are_counted_once_and_the_past_is_not(store
     await bench.loop.close()
 
 
+async def test_gates_and_evidence_are_counted_once_and_the_past_is_not(store: MemoryStore, time: Time) -> None:
+    bench = Bench(store, time)
+
+    def gate(number: int, go: bool, *without: str) -> bytes:
+        return codec.encode(records.Gate(run_uid="u", round=number, go=go, reason="", epoch=1, at=0.0, without=without))
+
+    def evidence(seq: int) -> bytes:
+        return codec.encode(records.Observation(node="n", inc=1, seq=seq, at=0.0, kind=records.EVIDENCE))
+
+    await store.put(KEYS.gate("u", 1), gate(1, True))
+    await store.put(KEYS.obs("n", 1, 1), evidence(1))
+    bench.loop.follow_anew()
+    await turn(bench)
+    await store.put(KEYS.gate("u", 2), gate(2, True, "n9"))
+    await store.put(KEYS.gate("u", 3), gate(3, False))
+    await store.put(KEYS.obs("n", 1, 2), evidence(2))
+    await turn(bench)
+    bench.loop.follow_anew()
+    await turn(bench, 2)
+    assert bench.vitals.gates == {"without": 1, "stop": 1}
+    assert bench.vitals.evidence == 1
+    await bench.loop.close()
+
+
 async def test_an_engine_that_breaks_does_not_act_and_says_so(bench: Bench) -> None:
     await turn(bench, 3)
 

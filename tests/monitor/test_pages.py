@@ -22,6 +22,7 @@ STATE: dict[str, Any] = {
     "armed": False,
     "blind": False,
     "blind_seconds_total": 1.5,
+    "cordons": {"n9": {"author": "ann", "reason": "bad link", "at": 0.0}},
     "nodes": {"n1": {"silence_s": 0.5, "deadline_s": None, "suspect": False}},
     "runs": {
         "r1": {
