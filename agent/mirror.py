@@ -33,6 +33,7 @@ class _Entry(NamedTuple):
 class _Stream:
     listed: bool = False
     lost: bool = True
+    revision: int = 0  # of the last sight
 
 
 def _nothing(*_: Any) -> None:
@@ -103,10 +104,11 @@ class Mirror:
             self.log.change(prefix, "info", f"{self._name(prefix)} are followed")
         if isinstance(sight, Listing):
             stream.listed = True
-            self._listing(prefix, sight)
+            self._listing(prefix, sight, anew=sight.revision < stream.revision)
         elif isinstance(sight, Changes):
             for change in sight.changes:
                 self.fold(change.key, change.value, change.revision)
+        stream.revision = stream.revision if isinstance(sight, Lost) else getattr(sight, "revision", 0)
         if was_lost or not isinstance(sight, Progress):
             self.changed()
 
@@ -114,12 +116,12 @@ class Mirror:
         return prefix.removeprefix(self.keys.prefix).rstrip("/").replace("rdzv", "rendezvous records")
 
     # -- folding ------------------------------------------------------------------------------------------------
-    def _listing(self, prefix: str, listing: Listing) -> None:
-        """Everything under the prefix is this, but for what we know to be newer."""
+    def _listing(self, prefix: str, listing: Listing, *, anew: bool) -> None:
+        """Everything under the prefix is this, but for what we know to be newer; `anew`: the store was emptied, and
+        counts from the beginning again."""
+        newer = float("inf") if anew else listing.revision
         self._entries = {
-            key: entry
-            for key, entry in self._entries.items()
-            if not key.startswith(prefix) or entry.revision > listing.revision
+            key: entry for key, entry in self._entries.items() if not key.startswith(prefix) or entry.revision > newer
         }
         there = {item.key for item in listing.items if self.keys.parse(item.key)} - self._entries.keys()
         known = {key for key, entry in self._entries.items() if entry.there}

@@ -14,6 +14,14 @@ from rankpulse.core.records import Presence
 from rankpulse.store.api import Lease, LeaseLost, Put, Store, StoreError
 
 _RENEWALS: Final = 4  # in one time to live
+_PRESENCE_S: Final = (5.0, 20.0)
+_PRESENCE_BEATS: Final = 10
+
+
+def presence_ttl_s(heartbeat_interval_s: float) -> float:
+    """How long a node counts as there after its agent was last heard of: ten heartbeats, from 5 to 20 seconds."""
+    low, high = _PRESENCE_S
+    return min(max(_PRESENCE_BEATS * heartbeat_interval_s, low), high)
 
 
 @dataclass(slots=True)

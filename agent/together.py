@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 
@@ -17,7 +16,7 @@ from rankpulse.agent.holders import Holders
 from rankpulse.agent.log import Log
 from rankpulse.agent.mirror import Mirror
 from rankpulse.agent.orders import Orders
-from rankpulse.agent.presence import Present
+from rankpulse.agent.presence import Present, presence_ttl_s
 from rankpulse.agent.proc import Exit
 from rankpulse.agent.rdzv import Rendezvous
 from rankpulse.agent.sock import Session
@@ -28,15 +27,6 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.records import RunRow
 from rankpulse.core.rendezvous import Timing
 from rankpulse.store.api import Store
-
-_PRESENCE_S: Final = (5.0, 20.0)
-_PRESENCE_BEATS: Final = 10
-
-
-def presence_ttl_s(heartbeat_interval_s: float) -> float:
-    """How long a node counts as there after its agent was last heard of: ten heartbeats, from 5 to 20 seconds."""
-    low, high = _PRESENCE_S
-    return min(max(_PRESENCE_BEATS * heartbeat_interval_s, low), high)
 
 
 @dataclass(slots=True)

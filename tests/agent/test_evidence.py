@@ -28,7 +28,9 @@ from rankpulse.agent.watch import Worker, Workers
 from rankpulse.core.evidence import GROUPS_MAX, ROWS_MAX_BYTES, Position, Row
 
 
-def entry(seq: int, *, group: str = "0", retired: bool = True, op: str = "gloo:all_reduce", **more: Any) -> dict[str, Any]:
+def entry(
+    seq: int, *, group: str = "0", retired: bool = True, op: str = "gloo:all_reduce", **more: Any
+) -> dict[str, Any]:
     """As torch 2.13 writes it, less what nobody reads."""
     return {
         "collective_seq_id": seq, "p2p_seq_id": 0, "op_id": seq, "process_group": [group, "default_pg"],
@@ -265,7 +267,9 @@ async def test_whoever_leaves_questions_unanswered_is_asked_no_more(
 
 
 def test_a_full_recorder_is_within_the_limit() -> None:
-    full = body(*[entry(n, input_sizes=[[4096, 4096]] * 4, frames=[{"name": "f" * 40, "line": 1}] * 8) for n in range(2000)])
+    full = body(
+        *[entry(n, input_sizes=[[4096, 4096]] * 4, frames=[{"name": "f" * 40, "line": 1}] * 8) for n in range(2000)]
+    )
     assert len(full) < trace.TRACE_MAX_BYTES
     assert positions(full)[0].enqueued == 1999
 

@@ -263,7 +263,9 @@ async def _empty(desk: Desk) -> bool:
     return not await of_kind(desk, Launch) and not await of_kind(desk, Joiner) and not await of_kind(desk, Meeting)
 
 
-async def test_a_cordoned_node_is_refused_with_the_reason(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
+async def test_a_cordoned_node_is_refused_with_the_reason(
+    dirs: list[str], store: MemoryStore, start: Torchruns
+) -> None:
     async with Desk(dirs[0], store).at_work() as desk:
         await store.put(desk.keys.cordon("n1"), codec.encode(Cordon(node="n1", author="mia", reason="hot", at=0.0)))
         one = await start(dirs[0])
@@ -351,7 +353,7 @@ async def _ranks(desk: Desk, count: int) -> bool:
 async def test_a_worker_that_is_seen_before_its_torchrun_waits_for_it(
     dirs: list[str], store: MemoryStore, start: Torchruns
 ) -> None:
-    """An agent that has lost its own memory hears of the round from the torchrun, and from the store that it is true."""
+    """An agent that has lost its own memory hears of the round from torchrun, and that it is true from the store."""
     async with Desk(dirs[0], store).at_work() as desk:
         one = await start(dirs[0])
         one.join(nodes=(1, 1))

@@ -94,7 +94,9 @@ async def test_what_is_no_hello(run_dir: str, server: LocalSocket, line: bytes) 
     client.close()
 
 
-@pytest.mark.parametrize("line", [b"x\n", b"[1]\n", b"\xff\n", b"x" * 5000 + b"\n", b"[" * 4000 + b"\n", b'{"bad":1}\n'])
+@pytest.mark.parametrize(
+    "line", [b"x\n", b"[1]\n", b"\xff\n", b"x" * 5000 + b"\n", b"[" * 4000 + b"\n", b'{"bad":1}\n']
+)
 async def test_garbage_in_a_conversation_is_told_and_ends_it(
     run_dir: str, server: LocalSocket, echo: Echo, line: bytes
 ) -> None:

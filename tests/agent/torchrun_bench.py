@@ -16,7 +16,7 @@ from rankpulse.core import codec, records
 from rankpulse.core.records import Record
 from rankpulse.store.memory import MemoryStore
 
-# Reads words on stdin: connect, hang_up, say JSON, work JSON (environment of a worker), hold JSON; prints what it hears.
+# Words on stdin: connect, hang_up, say JSON, work JSON (environment of a worker), hold JSON. Prints what it hears.
 TORCHRUN = """
 import ctypes, json, os, socket, subprocess, sys, threading
 ctypes.CDLL(None).prctl(1, 9)
@@ -34,7 +34,8 @@ def listen(line):
     tell({"closed": True})
 def work(before, env):
     env = {**os.environ, "TORCHELASTIC_RUN_ID": "train", **env}
-    child = subprocess.Popen([*before, sys.executable, "-c", worker], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command, pipe = [*before, sys.executable, "-c", worker], subprocess.PIPE
+    child = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe)
     def wait():
         tell({"worker": int(child.stdout.readline())})
         tell({"exited": child.wait()})
@@ -95,7 +96,9 @@ class Torchrun:
         self.say(op="rendezvous", v=1)
         await self.heard("ok")
 
-    def join(self, *, again: bool = False, label: str = "train", nodes: tuple[int, int] = (2, 2), **changes: Any) -> None:
+    def join(
+        self, *, again: bool = False, label: str = "train", nodes: tuple[int, int] = (2, 2), **changes: Any
+    ) -> None:
         """`again`: the same request once more."""
         self.join_no += not again
         request = {
