@@ -40,7 +40,8 @@ def entry(view: View, me: Me, now: float, at: float, timing: Timing, new_uid: st
     mine = run.joiners.get((me.node, me.launcher))
     inside = bool(mine and not mine.record.left) or _bound(me)
     if run.launch.record.closed:
-        return _closed(view, run, me, at) if inside else _found(view, me, run, at, new_uid)
+        ended = _bound(me) or (inside and run.launch.record.outcome != "abandoned")
+        return _closed(view, run, me, at) if ended else _found(view, me, run, at, new_uid)
     if not inside:
         alone_at = _nobody_at(view, run, me, timing)
         if alone_at <= now:

@@ -67,11 +67,20 @@ class Store:
             self._judge_meeting(record, view)
         elif isinstance(record, r.Launch) and isinstance(before, r.Launch):
             assert not before.closed or before == record, "closed once and for good"
+            if record.closed and not before.closed and record.outcome in ("finished", "failed"):
+                self._judge_closing(record.run_uid, node)
         elif isinstance(record, r.Joiner):
             assert record.node == node, "only its own agent writes a joiner"
             if not record.left and before is None:
                 launch = self.get(KEYS.launch(record.run_uid))
                 assert not (isinstance(launch, r.Launch) and launch.closed), "nobody joins a closed launch"
+
+    def _judge_closing(self, uid: str, node: str) -> None:
+        """By a member of the newest round, or by the policy's word."""
+        last = max((n for of, n in self.meetings if of == uid), default=0)
+        gate = self.get(KEYS.gate(uid, last + 1))
+        stopped = isinstance(gate, r.Gate) and not gate.go
+        assert stopped or node in {p.node for p in self.meetings[uid, last].places}, "spares close nothing"
 
     def _judge_meeting(self, meeting: r.Meeting, view: rv.View | None) -> None:
         uid = meeting.run_uid
@@ -113,6 +122,7 @@ class Torchrun:
     said: list[str] = field(default_factory=list)
     last_call_s: float = 30.0
     timeout_s: float = 600.0
+    stuck: bool = False  # it never gets its workers stopped
 
     def me(self) -> rv.Me:
         return rv.Me(
@@ -132,6 +142,7 @@ class Agent:
         self.seen = 0  # of the store's log
         self.sighted = False  # False: it has to list before it may decide
         self.lease_ends = 0.0
+        self.lags = False  # little of what happens reaches it in time
 
 
 class World:
@@ -178,6 +189,9 @@ class World:
         agent.lease_ends = old.lease_ends
         for torchrun in self.of(node):
             torchrun.asked_at = self.now(agent)
+        for torchrun in self.torchruns:
+            if torchrun.node == node and torchrun.state == "dead":
+                torchrun.state = "buried"  # nobody tells the new agent
 
     def outage(self, on: bool) -> None:
         self.away = on
@@ -209,7 +223,7 @@ class World:
         return self.t + agent.offset
 
     def of(self, node: str) -> list[Torchrun]:
-        return [tr for tr in self.torchruns if tr.node == node and tr.state not in ("dead", "refused", "left")]
+        return [tr for tr in self.torchruns if tr.node == node and tr.state not in ("dead", "buried", "refused", "left")]
 
     def pass_time(self, seconds: float) -> None:
         self.t += seconds
@@ -263,7 +277,7 @@ class World:
                 assert again.round == tr.after
                 tr.state = "stopping"
         elif tr.state == "stopping":
-            if self.random.random() < 0.5:
+            if not tr.stuck and self.random.random() < 0.5:
                 self.rejoin(tr)
         elif tr.state in ("leaving", "dead"):
             self.leave(agent, tr)
@@ -291,8 +305,10 @@ class World:
         tr.answer = step.answer
         if isinstance(step.answer, rv.Met):
             self.met(tr, step.answer)
-        else:
-            tr.state = "refused"
+            return
+        tr.state = "refused"
+        if isinstance(step.answer, rv.Refused) and step.answer.kind == "closed" and not tr.after:
+            assert "(abandoned)" not in step.answer.reason, "who was in no round goes where the label is"
 
     def met(self, tr: Torchrun, met: rv.Met) -> None:
         meeting = self.store.meetings[met.run_uid, met.round]
@@ -332,7 +348,7 @@ class World:
         until = self.t + seconds
         while self.t < until:
             for agent in self.random.sample(list(self.agents.values()), len(self.agents)):
-                self.turn(agent)
+                self.turn(agent, self.random.choice([0, 0, 0, 0, 1, 2]) if agent.lags else 1_000_000)
             self.pass_time(tick_s)
 
     # what is true
@@ -351,6 +367,7 @@ class World:
         for label in {tr.label for tr in there}:
             asking = [tr for tr in there if tr.label == label and tr.state == "asking"]
             inside = [tr for tr in there if tr.label == label and tr.state in ("in", "stopping", "leaving")]
+            inside = [tr for tr in inside if not (tr.stuck and tr.state == "stopping")]
             stale = [tr for tr in inside if tr.state != "in" or tr.after != self.last_round(tr.run_uid)]
             open_ = {x.run_uid for x in self.launches() if not x.closed}
             trouble += [f"{tr.node} is {tr.state} in round {tr.after}" for tr in stale if tr.run_uid in open_]
@@ -363,7 +380,8 @@ class World:
                 meeting = self.store.meetings[tr.run_uid, tr.after]
                 here = {(x.node, x.launcher) for x in inside if (x.run_uid, x.after) == (tr.run_uid, tr.after)}
                 missing = {(p.node, p.launcher) for p in meeting.places} - here
-                away = {p for p in missing if not self.agents[p[0]].up}
+                stuck = {(x.node, x.launcher) for x in there if x.stuck}
+                away = {p for p in missing if not self.agents[p[0]].up} | stuck
                 if missing - away:
                     trouble.append(f"round {tr.after} of {tr.run_uid} lacks {missing}")
         return trouble

@@ -8,7 +8,7 @@ SETTLES_S = 400.0
 KINDS = [
     *["run"] * 8, *["turns"] * 8, *["start"] * 4, *["crash"] * 2, *["back"] * 3, *["agent up"] * 2, *["time"] * 2,
     "die", "finish", "fail", "agent down", "power", "outage", "fails", "lost answer", "cordon", "uncordon", "uncordon",
-    "gate", "order",
+    "gate", "order", "lag", "lag", "catch up", "stick",
 ]  # fmt: skip
 _moves = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 11)), min_size=20, max_size=80)
 
@@ -49,6 +49,10 @@ def move(world: World, kind: str, n: int) -> None:
         uid = launches[n % len(launches)].run_uid
         if world.last_round(uid):
             world.order(uid, world.last_round(uid))
+    elif kind in ("lag", "catch up"):
+        world.agents[node].lags = kind == "lag"
+    elif kind == "stick" and inside:
+        inside[n % len(inside)].stuck = True
     elif kind == "time":
         world.pass_time([0.1, 0.5, 1.0, 2.0, 5.0, 11.0, 31.0, 100.0, 0.1, 1.0, 3.0, 7.0][n])
     elif kind == "run":
@@ -77,6 +81,8 @@ def test_no_two_rosters_in_any_weather_and_calm_heals_all(
     world = play(moves, seed, *sizes)
     world.outage(False)
     world.fault = ""
+    for agent in world.agents.values():
+        agent.lags = False
     calm_at = world.t
     world.run(5.0)
     while world.unsettled():
