@@ -81,6 +81,8 @@ class Suspicions:
         mine = self._suspicion(run, stand, incident)
         if mine is None:  # somebody weighed it before: that stands
             return d.again(incident, self._desk.now - stand.lasted_s) if incident is not None and stand.ripe else None
+        if mine.done:
+            return mine.weighed
         answered = self._desk.folder.answers.nodes(mine.order.order_id)
         waited_s = self._desk.now - mine.asked_at
         everybody = answered >= {member.node for member in run.current.members.values()}
