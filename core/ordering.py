@@ -69,11 +69,13 @@ class Ordering:
                 return f"{request.node} is cordoned already, by {stands.author}: {stands.reason}"
             cordon = r.Cordon(node=request.node, author=request.author, reason=request.reason, at=request.at)
             desk.want(key, cordon, f"cordon of {request.node}: {request.reason}")
+            desk.folder.joint.cordons[request.node] = cordon  # for gates of this very tick; a listing tells the truth
             desk.folder.say("warning", f"{request.node} is cordoned by {request.author}: {request.reason}")
             return ""
         if stands is None:
             return f"{request.node} is not cordoned"
         desk.erase(key)
+        del desk.folder.joint.cordons[request.node]
         desk.folder.say("warning", f"the cordon of {request.node} is lifted by {request.author}: {request.reason}")
         return ""
 
