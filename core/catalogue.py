@@ -101,6 +101,7 @@ MONITOR: Final = (
     ),
     Metric("rankpulse_run_incidents_open", "gauge", ("run_uid",), "", "Open incidents of the run."),
     Metric("rankpulse_run_restarts", "gauge", ("run_uid",), "", "Rounds of the run begun after an incident."),
+    Metric("rankpulse_runs_ended", "counter", ("outcome",), "", "Runs that ended since this monitor started."),
     Metric("rankpulse_incidents_open", "gauge", ("class",), "", "Open incidents."),
     Metric("rankpulse_incidents_paging", "gauge", ("class",), "", "Open incidents that wait for a person."),
     Metric("rankpulse_incidents", "counter", ("class",), "", "Incidents opened since this monitor started."),

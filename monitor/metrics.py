@@ -26,6 +26,7 @@ CLASSES: Final = (
     d.OPERATOR_RESTART,
     d.UNKNOWN,
 )
+OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
 GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
 ACTIONS: Final = tuple(
@@ -142,7 +143,8 @@ def _open(incident: Mapping[str, Any]) -> bool:
 
 
 def _pages(incident: Mapping[str, Any]) -> bool:
-    return _open(incident) and incident["action"] == policy.PAGE
+    """Nobody but a person will end it: it is paged, or only observed because orders are not armed."""
+    return _open(incident) and incident["action"] in (policy.PAGE, policy.OBSERVE)
 
 
 def _last_of_class(field: str) -> "Source":
@@ -194,6 +196,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_node_steps_behind": _steps_behind,
     "rankpulse_run_incidents_open": _of_run(lambda incident: int(_open(incident))),
     "rankpulse_run_restarts": _of_run(lambda incident: int(incident["restarts"])),
+    "rankpulse_runs_ended": _counted(lambda vitals: vitals.ended, OUTCOMES),
     "rankpulse_incidents_open": _by_class(_open),
     "rankpulse_incidents_paging": _by_class(_pages),
     "rankpulse_incidents": _counted(lambda vitals: vitals.incidents, CLASSES),

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rankpulse.core.records import EVIDENCE, Gate, Incident, Observation, Record
+from rankpulse.core.records import EVIDENCE, Gate, Incident, Observation, Record, RunState
 from rankpulse.store.api import StoreStatus
 
 COUNTED_MAX = 10_000  # keys remembered, so that a listing that repeats them counts nothing twice
@@ -25,8 +25,10 @@ class Vitals:
     store_error: str = ""
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
     restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
+    outcomes: dict[str, str] = field(default_factory=dict)  # run -> its outcome when last seen
     known: dict[str, int] = field(default_factory=dict)  # incident -> its restarts when last seen
     gates: Counter[str] = field(default_factory=Counter)  # by answer, since the first listing
+    ended: Counter[str] = field(default_factory=Counter)  # runs by outcome, since then
     evidence: int = 0  # answers of agents, since then
     counted: dict[str, None] = field(default_factory=dict)  # keys of those
 
@@ -34,6 +36,8 @@ class Vitals:
         """Count a record that was seen, if it is one that is counted."""
         if isinstance(record, Incident):
             self.note_incident(record)
+        elif isinstance(record, RunState):
+            self.note_run(record)
         elif isinstance(record, Gate) and self._is_new(key):
             self.gates["without" if record.without else "go" if record.go else "stop"] += 1
         elif isinstance(record, Observation) and record.kind == EVIDENCE and self._is_new(key):
@@ -45,6 +49,12 @@ class Vitals:
         if len(self.counted) > COUNTED_MAX:
             del self.counted[next(iter(self.counted))]
         return self.listed and not known
+
+    def note_run(self, state: RunState) -> None:
+        """Count its end; what the first listing shows is the past."""
+        before, self.outcomes[state.run_uid] = self.outcomes.get(state.run_uid), state.outcome
+        if self.listed and state.outcome not in ("running", before):
+            self.ended[state.outcome] += 1
 
     def note_incident(self, incident: Incident) -> None:
         """Count what is new about it; what the first listing shows is the past."""

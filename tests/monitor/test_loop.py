@@ -236,6 +236,28 @@ async def test_incidents_and_restarts_are_counted_once_and_the_past_is_not(store
     await bench.loop.close()
 
 
+async def test_the_ends_of_runs_are_counted_once_and_the_past_is_not(store: MemoryStore, time: Time) -> None:
+    bench = Bench(store, time)
+
+    async def state(uid: str, outcome: str) -> None:
+        record = records.RunState(run_uid=uid, run_id="a", round=1, outcome=outcome, reason="", at=0.0)
+        await store.put(KEYS.run_state(uid), codec.encode(record))
+
+    await state("old", "failed")
+    await state("u1", "running")
+    bench.loop.follow_anew()
+    await turn(bench)
+    await state("u1", "failed")
+    await state("u1", "running")  # its torchrun went on after all
+    await state("u1", "failed")
+    await state("u2", "finished")
+    await turn(bench)
+    bench.loop.follow_anew()
+    await turn(bench, 2)
+    assert bench.vitals.ended == {"failed": 2, "finished": 1}
+    await bench.loop.close()
+
+
 async def test_gates_and_evidence_are_counted_once_and_the_past_is_not(store: MemoryStore, time: Time) -> None:
     bench = Bench(store, time)
 

@@ -59,6 +59,15 @@ STATE: dict[str, Any] = {
             "time_to_detect_s": 2.0,
             "time_to_recover_s": None,
         },
+        {
+            "klass": "collective_hang",
+            "state": "open",
+            "run_uid": "r1",
+            "action": "observe",
+            "restarts": 0,
+            "time_to_detect_s": None,
+            "time_to_recover_s": None,
+        },
     ],
 }
 
@@ -116,7 +125,7 @@ async def test_figures_of_a_run_are_made_from_its_ranks_and_incidents(site: Site
         "rankpulse_run_ranks_in_state": {"S": 1, "T": 1},
         "rankpulse_run_ranks_in_phase": {"train": 2},
         "rankpulse_run_node_steps_behind": {"n1": 3},
-        "rankpulse_run_incidents_open": {"r1": 1},
+        "rankpulse_run_incidents_open": {"r1": 2},
         "rankpulse_run_restarts": {"r1": 2},
     }
     assert {name: by_label(families[name]) for name in figures} == figures
@@ -129,7 +138,8 @@ async def test_what_may_be_counted_has_its_zero_before_it_happens(site: Site) ->
     assert by_label(families["rankpulse_incidents"]).items() >= {"collective_hang": 0, "node_dead": 0}.items()
     assert by_label(families["rankpulse_restarts"]) == {"torchelastic": 0, "order": 0}
     paging = by_label(families["rankpulse_incidents_paging"])
-    assert (paging["worker_dead"], paging["unknown"]) == (1, 0)
+    assert (paging["worker_dead"], paging["collective_hang"], paging["unknown"]) == (1, 1, 0)
+    assert by_label(families["rankpulse_runs_ended"])["failed"] == 0
 
 
 def by_label(family: Any) -> dict[str, float]:
