@@ -179,7 +179,7 @@ def _history() -> Block:
             ),
             b.graph(
                 "Which of them wait for a person?",
-                "Open incidents whose action is `page`.",
+                "Open incidents whose action is `page`, or `observe`: it would act, but orders are not armed.",
                 Query(ask.leader("rankpulse_incidents_paging", "class"), "{{class}}"),
                 stacked=True,
                 stepped=True,
@@ -217,6 +217,38 @@ def _history() -> Block:
                 unit="s",
                 stepped=True,
                 size=(12, 7),
+            ),
+            b.graph(
+                "How did runs end?",
+                "Runs that ended per interval, by outcome. `failed`: workers failed and nobody starts them again. "
+                "`abandoned`: nobody is left to say how it ended.",
+                Query(f"max by (outcome) (increase({ask('rankpulse_runs_ended')}[$__interval]))", "{{outcome}}"),
+                stacked=True,
+                bars=True,
+                size=(6, 7),
+            ),
+            b.graph(
+                "What were new rounds told?",
+                "The word of the policy to rounds about to form: go, go without some nodes, or stop because it would "
+                "fail again.",
+                Query(f"max by (answer) (increase({ask('rankpulse_gates')}[$__interval]))", "{{answer}}"),
+                stacked=True,
+                bars=True,
+                size=(6, 7),
+            ),
+            b.graph(
+                "How many nodes are kept out?",
+                "Cordoned nodes: no new round takes them. `rankpulse status` names them.",
+                Query(or_zero(f"max({ask.led('rankpulse_cordons')})"), "cordoned"),
+                stepped=True,
+                size=(6, 7),
+            ),
+            b.graph(
+                "Were agents asked what ranks do?",
+                "Answers of agents to the question what their ranks were doing: asked before a hang is named.",
+                Query(f"max(increase({ask('rankpulse_evidence')}[$__interval]))", "answers"),
+                bars=True,
+                size=(6, 7),
             ),
         ],
     )

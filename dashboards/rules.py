@@ -12,6 +12,7 @@ AGENTS: Final = 'up{job="rankpulse-agent"}'
 OPEN: Final = "cluster_class:rankpulse_incidents_open:leader"
 PAGING: Final = "cluster_class:rankpulse_incidents_paging:leader"
 SUSPECT: Final = "cluster_node:rankpulse_node_suspect:leader"
+LOST: Final = 'outcome=~"failed|abandoned"'
 FAILED: Final = 'result="failed"'
 RESTARTS: Final = "cluster_run_uid:rankpulse_run_restarts:leader"
 
@@ -184,6 +185,14 @@ NODES: Final = (
         "Forged or stale files, another version of rankpulse in the job, or a container whose processes the agent "
         "cannot see. Those workers are not watched.",
     ),
+    Alert(
+        "RankpulseCordonForgotten",
+        f"max by (cluster) ({ask('rankpulse_cordons')}) > 0",
+        "1d",
+        INFO,
+        f"{{{{ $value }}}} nodes have been kept out for a day{IN_CLUSTER}",
+        "No new round takes a cordoned node. Perhaps it has long been mended.",
+    ),
 )
 JOBS: Final = (
     Alert(
@@ -209,6 +218,14 @@ JOBS: Final = (
         WARNING,
         f"an incident of class {{{{ $labels.class }}}} has been open for an hour{IN_CLUSTER}",
         "Neither recovered nor passed. A restart that does not succeed, or a path that stays late.",
+    ),
+    Alert(
+        "RankpulseRunFailed",
+        f"max by (cluster, outcome) (increase({ask('rankpulse_runs_ended', LOST)}[15m])) > 0",
+        "0m",
+        WARNING,
+        f"a run {{{{ $labels.outcome }}}}{IN_CLUSTER}",
+        "It has ended and nobody starts it again. Its incident is closed with it: `rankpulse explain last`.",
     ),
     Alert(
         "RankpulseRestartsAgain",

@@ -33,6 +33,9 @@ HEALTHY = {
     f"rankpulse_monitor_loop_lag_seconds{{{M1}}}": "0.01+0x480",
     f'rankpulse_monitor_actions_total{{{M1}, kind="write", result="failed"}}': OFF,
     f'rankpulse_monitor_actions_total{{{M1}, kind="write", result="done"}}': "0+5x480",
+    f'rankpulse_runs_ended_total{{{M1}, outcome="failed"}}': OFF,
+    f'rankpulse_runs_ended_total{{{M1}, outcome="finished"}}': "0+1x480",
+    f"rankpulse_cordons{{{M1}}}": OFF,
     f"rankpulse_store_alarms{{{M1}}}": OFF,
     f"rankpulse_store_db_bytes{{{M1}}}": "20000000+0x480",
     f'rankpulse_node_suspect{{{M1}, node="n1"}}': OFF,
@@ -134,6 +137,8 @@ CASES: list[Case] = [
         "5m",
         {"RankpulseSlotsRefused"},
     ),
+    ("a node is cordoned", {f"rankpulse_cordons{{{M1}}}": ON}, "2h", set()),
+    ("a node is cordoned and forgotten", {f"rankpulse_cordons{{{M1}}}": ON}, "25h", {"RankpulseCordonForgotten"}),
     # --- jobs
     (
         "an incident waits for a person",
@@ -166,6 +171,12 @@ CASES: list[Case] = [
         "2h",
         set(),
     ),
+    (
+        "a run fails",
+        {f'rankpulse_runs_ended_total{{{M1}, outcome="failed"}}': "0x8 1x480"},
+        "5m",
+        {"RankpulseRunFailed"},
+    ),
     # --- the store
     ("etcd is full", {f"rankpulse_store_alarms{{{M1}}}": ON}, "1m", {"RankpulseStoreAlarm"}),
     ("etcd's file grows", {f"rankpulse_store_db_bytes{{{M1}}}": "1700000000+0x480"}, "12m", {"RankpulseStoreGrows"}),
@@ -192,7 +203,8 @@ CASES: list[Case] = [
 
 def unit_test(changed: dict[str, str], at: str, firing: set[str]) -> dict[str, Any]:
     """In `promtool`'s form: the healthy cluster with `changed`, and which alerts, and no others, fire `at`."""
-    series = {name: values for name, values in {**HEALTHY, **changed}.items() if values != GONE}
+    long = {"25h": "x6100"}.get(at, "x480")
+    series = {name: values.replace("x480", long) for name, values in {**HEALTHY, **changed}.items() if values != GONE}
     return {
         "interval": "15s",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
