@@ -7,7 +7,7 @@ While a round stands, nothing that happens to the agent or the store is noticed 
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from torch.distributed.elastic.rendezvous import api
@@ -48,10 +48,11 @@ class Met(NamedTuple):
 def create(parameters: Any) -> "Handler":
     """For torch's registry. Raises `BadConf` in plain words."""
     conf, warnings = rdzvconf.parse(parameters.config)
-    label = rdzvconf.label(parameters.run_id, parameters.max_nodes, os.urandom(6).hex())
+    endpoint = parameters.endpoint or ""
+    label = rdzvconf.label(parameters.run_id, parameters.max_nodes, endpoint, os.urandom(6).hex())
     for warning in warnings:
         say(warning)
-    line = AgentLine(socket_path(os.environ, parameters.endpoint or ""), {"op": "rendezvous", "v": PROTOCOL})
+    line = AgentLine(socket_path(os.environ, endpoint), {"op": "rendezvous", "v": PROTOCOL})
     nodes = (parameters.min_nodes, parameters.max_nodes)
     return Handler(label, nodes, conf, stores.own_address(parameters.local_addr, nodes[1]), line)
 
@@ -75,6 +76,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         self._join = self._round = 0
         self._run_uid = ""
         self._greeted = False  # by the agent, on this line
+        self._inbox: list[dict[str, Any]] = []
         self._known = False  # an agent has answered before
         self._objection = ""  # why the agent does not want to talk to us
         self._waiting = 0  # torchruns that wait for the next round, as the agent says
@@ -158,19 +160,21 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
 
     def _open(self, retry_s: float = 1.0) -> bool:
         opened = self._line.open(retry_s)
-        self._greeted = self._greeted and not opened
+        if opened:
+            self._greeted, self._inbox = False, []
         return opened
 
-    def _listen(self) -> list[dict[str, Any]]:
-        """What the agent said; greetings and errors are taken care of."""
-        messages = self._line.receive()
-        for message in messages:
+    def _listen(self) -> Iterator[dict[str, Any]]:
+        """What the agent said; greetings and errors are taken care of. Who stops in between goes on from there."""
+        self._inbox += self._line.receive()
+        while self._inbox:
+            message = self._inbox.pop(0)
             if "ok" in message:
                 self._greeted = self._known = True
             elif "error" in message:
                 self._greeted, self._objection = False, str(message["error"])[:300]
                 self._line.close(self._objection)
-        return messages
+            yield message
 
     def _nobody_answers(self, away_s: float) -> str:
         """The line for people who wait; raises once that has been long enough."""

@@ -46,18 +46,20 @@ def _seconds(key: str, value: object) -> float:
     return seconds
 
 
-def label(run_id: str, max_nodes: int, token: str) -> str:
-    """The label under which torchruns find each other. A job on one node needs none: then `token` makes one up.
+def label(run_id: str, max_nodes: int, endpoint: str, token: str) -> str:
+    """The label under which torchruns find each other: the run's name, else the endpoint (accelerate gives no name).
 
-    Raises `BadConf`.
+    A job on one node needs none: then `token` makes one up. Raises `BadConf`.
     """
     if run_id in _UNNAMED:
         if max_nodes == 1:
             return f"unnamed-{token}"
-        raise BadConf(
-            "give the run a name that is the same on all its nodes and that no other run has: --rdzv-id NAME "
-            "(nodes that give the same name train together)"
-        )
+        if not endpoint or endpoint.startswith("/"):
+            raise BadConf(
+                "give the run a name that is the same on all its nodes and that no other run has: --rdzv-id NAME, or "
+                "PET_RDZV_ID=NAME in the environment (nodes that give the same name train together)"
+            )
+        run_id = endpoint
     try:
         size = len(run_id.encode())
     except UnicodeEncodeError:  # bytes of another encoding on the command line

@@ -1,5 +1,6 @@
 """The rendezvous handler in this process, over an agent that does as the test says."""
 
+import json
 import os
 import subprocess
 import sys
@@ -300,9 +301,10 @@ def test_a_member_that_never_comes_is_named(make: Make, agent: FakeAgent, world:
 def test_a_member_that_dies_on_the_way_costs_no_waiting(make: Make, agent: FakeAgent, world: World) -> None:
     def answer(session: Session, join: dict[str, Any]) -> bool:
         nodes = 2 if join["join"] == 1 else 1
-        session.send(met={**MET, "round": join["join"], "rank": 0, "nodes": nodes, "port": join["port"]})
-        if nodes == 2:
-            session.send(again={"round": 1, "waiting": 1, "reason": "node b is gone"})
+        met = {**MET, "round": join["join"], "rank": 0, "nodes": nodes, "port": join["port"]}
+        again = {"round": 1, "waiting": 1, "reason": "node b is gone"}
+        both = json.dumps({"met": met}) + "\n" + json.dumps({"again": again}) + "\n"
+        session.connection.sendall(both.encode())  # in one piece: the second must not be lost behind the first
         return True
 
     world.on_join = answer

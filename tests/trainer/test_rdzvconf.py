@@ -27,21 +27,23 @@ def test_bad_values(bad: object) -> None:
 
 
 def test_labels() -> None:
-    assert rdzvconf.label("a job, ☃", 4, "x") == "a job, ☃"
-    assert rdzvconf.label("none", 1, "x") == "unnamed-x"
+    assert rdzvconf.label("a job, ☃", 4, "host:1", "x") == "a job, ☃"
+    assert rdzvconf.label("none", 1, "host:1", "x") == "unnamed-x"
+    assert rdzvconf.label("none", 4, "host:1", "x") == "host:1"
 
 
+@pytest.mark.parametrize("endpoint", ["", "/run/rankpulse"])
 @pytest.mark.parametrize("unnamed", ["none", ""])
-def test_several_nodes_need_a_name(unnamed: str) -> None:
+def test_several_nodes_need_a_name(unnamed: str, endpoint: str) -> None:
     with pytest.raises(rdzvconf.BadConf, match="--rdzv-id NAME"):
-        rdzvconf.label(unnamed, 2, "x")
+        rdzvconf.label(unnamed, 2, endpoint, "x")
 
 
 def test_an_endless_name() -> None:
     with pytest.raises(rdzvconf.BadConf, match="256 bytes"):
-        rdzvconf.label("☃" * 100, 2, "x")
+        rdzvconf.label("☃" * 100, 2, "", "x")
 
 
 def test_a_name_that_is_no_text() -> None:
     with pytest.raises(rdzvconf.BadConf, match="UTF-8"):
-        rdzvconf.label("\udcff", 2, "x")
+        rdzvconf.label("\udcff", 2, "", "x")

@@ -67,15 +67,13 @@ class Jobs:
     def one(self, nodes: int, *options: str, workers: int = 1, **environ: str) -> "subprocess.Popen[str]":
         common = ["--rdzv-backend=rankpulse", "--rdzv-id=job", "--local-addr=127.0.0.1", f"--nproc-per-node={workers}"]
         argv = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", *common, *options]
-        started = subprocess.Popen(
-            [*argv, str(self.script), str(self.base)],
-            env={**self.env, **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.torchruns.append(started)
-        return started
+        return self.launch([*argv, str(self.script), str(self.base)], **environ)
+
+    def launch(self, argv: list[str], **environ: str) -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        env = {**self.env, **environ}
+        self.torchruns.append(subprocess.Popen(argv, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True))
+        return self.torchruns[-1]
 
     def events(self, round_: int | None = None) -> list[dict[str, Any]]:
         try:
@@ -299,19 +297,21 @@ def test_the_run_directory_as_endpoint(jobs: Jobs) -> None:
 
 
 def test_accelerate_launch(jobs: Jobs) -> None:
+    """It gives a run no name: the endpoint, which is the same on all nodes, stands for it."""
     pytest.importorskip("accelerate", reason="accelerate is not installed")
-    argv = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--multi_cpu", "--num_processes=2"]
-    argv += ["--num_machines=1", "--machine_rank=0", "--main_process_ip=127.0.0.1", "--main_process_port=29555"]
-    argv += ["--rdzv_backend=rankpulse", "--mixed_precision=no", "--dynamo_backend=no"]
-    started = subprocess.Popen(
-        [*argv, str(jobs.script), str(jobs.base)],
-        env=jobs.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    jobs.torchruns.append(started)
+    jobs.world.nodes = 2
+    for machine in range(2):
+        argv = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+        argv += [
+            "--num_machines=2",
+            f"--machine_rank={machine}",
+            "--main_process_ip=gpu01",
+            "--main_process_port=29555",
+        ]
+        argv += ["--rdzv_backend=rankpulse", "--mixed_precision=no", "--dynamo_backend=no"]
+        jobs.launch([*argv, str(jobs.script), str(jobs.base)])
     jobs.until_round(1, 2)
+    assert {join["label"] for join in jobs.world.heard("join")} == {"gpu01:29555"}
     jobs.world.order()
     jobs.until_round(2, 2)
-    assert codes(jobs.finish()) == [0]
+    assert codes(jobs.finish()) == [0, 0]
