@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from rankpulse.core import records as r
 from rankpulse.core.rdzv_types import Timing
-from rankpulse.core.rdzv_view import Run, Seen, View
+from rankpulse.core.rdzv_view import Run, Seen, Torchrun, View
+
+MOST_NAMED = 5
 
 
 class Fallen(NamedTuple):
@@ -32,23 +34,18 @@ class Prospect(NamedTuple):
 
 def fallen(run: Run) -> Fallen | None:
     """Whether the newest round is over for its members, by order or because one of them is out of it."""
-    found: list[Fallen] = []
-    order = run.orders.get(run.last)
-    if order is not None:
-        found.append(Fallen(order.at, order.record.reason or "restart ordered"))
-    if run.waiting or run.left or len(run.joiners) < len(run.members):
-        found.extend(out for place in run.members if (out := _out_of_round(run, place)) is not None)
-    return min(found, default=None, key=lambda fall: fall.since)
+    order, since = run.orders.get(run.last), min(run.broken.values(), default=math.inf)
+    if order is not None and order.at <= since:
+        return Fallen(order.at, order.record.reason or "restart ordered")
+    first = min((who for who, at in run.broken.items() if at == since), default=None)
+    return Fallen(since, _out_of_round(run, first)) if first else None
 
 
-def _out_of_round(run: Run, place: r.Place) -> Fallen | None:
-    who = (place.node, place.launcher)
+def _out_of_round(run: Run, who: Torchrun) -> str:
     joiner = run.joiners.get(who)
     if joiner is None:
-        return Fallen(run.meetings[run.last].at, f"{place.node} is not known any more")
-    if joiner.record.left:
-        return Fallen(joiner.at, f"{place.node} has left: {joiner.record.left}")
-    return Fallen(joiner.at, f"{place.node} asks for the next round") if who in run.waiting else None
+        return f"{who[0]} is not known any more"
+    return f"{who[0]} has left: {joiner.record.left}" if joiner.record.left else f"{who[0]} asks for the next round"
 
 
 def lost_at(view: View, run: Run, here: str, timing: Timing) -> float:
@@ -68,42 +65,50 @@ def prospect(view: View, run: Run, here: str, since: float, now: float, timing: 
     gate = run.gates.get(number)
     out = dict.fromkeys(gate.record.without, gate.at) if gate else {}
     out.update({node: cordon.at for node, cordon in view.cordons.items()})
-    settled = [_settled(view, run, place, here, since, out, timing) for place in run.members]
-    ready = {
-        who: joiner
-        for who, joiner in run.waiting.items()
-        if who[0] not in out and view.gone_since(who[0], joiner.at, here) is None
-    }
-    members = [(p.node, p.launcher) for p in run.members if (p.node, p.launcher) in ready]
+    ready = _ready(view, run, here, out)
+    members = [who for p in run.members if (who := (p.node, p.launcher)) in ready]
     newcomers = sorted(ready.keys() - set(members), key=lambda who: (who[0], ready[who].modified, who))
     order = [ready[who] for who in members + newcomers]
-    forms_at = max(
-        [_enough_at(order, launch, first=not members), *(at for at, _ in settled)],
-    )
-    lacks = [name for at, name in settled if name and at > now]
+    short = len(order) < launch.min_nodes
+    missing = [p for p in run.members if (p.node, p.launcher) not in ready]
+    settled = [
+        _settled(view, run, place, here, since, out, timing) for place in (missing[:MOST_NAMED] if short else missing)
+    ]
+    lacks = [name for at, name in settled if short or at > now]
+    lacks += [""] * (len(missing) - len(settled))
+    arrived = max((ready[who].at for who in members), default=-math.inf)
     return Prospect(
         number,
         tuple(seen.record for seen in order[: launch.max_nodes]),
         tuple(seen.record for seen in order[launch.max_nodes :]),
-        forms_at,
-        _words(len(order), launch, lacks),
+        max([_enough_at(order, launch, first=not members), arrived, *(at for at, _ in settled)]),
+        _words([seen.record.node for seen in order[: MOST_NAMED + 1]], len(order), launch, lacks),
     )
+
+
+def _ready(view: View, run: Run, here: str, out: dict[str, float]) -> dict[Torchrun, Seen[r.Joiner]]:
+    """Those who wait, whose agent is there and who may take part."""
+    return {
+        who: joiner
+        for who, joiner in run.waiting.items()
+        if who[0] not in out and (who[0] in view.present or view.gone_since(who[0], joiner.at, here) is None)
+    }
 
 
 def _settled(
     view: View, run: Run, place: r.Place, here: str, since: float, out: dict[str, float], timing: Timing
 ) -> tuple[float, str]:
-    """From when on nobody has to wait for this member of the last round, and how it is called until then."""
+    """From when on nobody has to wait for this member of the last round that is not ready, and what is with it."""
     joiner = run.joiners.get((place.node, place.launcher))
     if joiner is None or joiner.record.left:
-        return (joiner.at if joiner else since), ""
+        left = joiner.record.left if joiner else "its record is gone"
+        return (joiner.at if joiner else since), f"{place.node} (has left: {left})"
     if place.node in out:
-        return out[place.node], ""
-    waits = (place.node, place.launcher) in run.waiting
+        return out[place.node], f"{place.node} (has to stay out)"
     gone = view.gone_since(place.node, joiner.at, here)
     if gone is not None:
         return gone + timing.absent_s, f"{place.node} (its agent is away)"
-    return (joiner.at, "") if waits else (since + timing.straggler_s, f"{place.node} (still stopping its workers)")
+    return since + timing.straggler_s, f"{place.node} (still stopping its workers)"
 
 
 def _enough_at(order: list[Seen[r.Joiner]], launch: r.Launch, *, first: bool) -> float:
@@ -118,14 +123,16 @@ def _enough_at(order: list[Seen[r.Joiner]], launch: r.Launch, *, first: bool) ->
     return arrivals[-1] + max(min(seen.record.last_call_s, 3600.0) for seen in order)
 
 
-def _words(here: int, launch: r.Launch, lacks: list[str]) -> str:
+def _words(names: list[str], here: int, launch: r.Launch, lacks: list[str]) -> str:
     wanted = launch.min_nodes if here < launch.min_nodes else launch.max_nodes
     text = f"{here} of {wanted} nodes here" if here < wanted else f"{here} nodes here"
+    text += f" ({some(names, here)})" if here else ""
     if lacks:
-        return f"{text}; missing: {some(lacks)}"
+        return f"{text}; missing: {some(lacks, len(lacks))}"
     return f"{text}; last call for more" if launch.min_nodes <= here < launch.max_nodes else text
 
 
-def some(names: list[str], most: int = 5) -> str:
+def some(names: list[str], count: int) -> str:
     """The first few names, and how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    more = count - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -22,7 +22,8 @@ class Seen(NamedTuple, Generic[T]):
 
 @dataclass
 class Run:
-    """All of one launch. `waiting` and `left` are parts of `joiners`, kept with every change."""
+    """All of one launch. `waiting`, `left` and `broken` follow from the rest and are kept with every change, so that
+    a run of thousands of nodes is not searched at each."""
 
     uid: str
     launch: Seen[r.Launch] | None = None
@@ -34,6 +35,8 @@ class Run:
     orders: dict[int, Seen[r.Order]] = field(default_factory=dict)  # restart orders
     last: int = 0  # the newest round, 0: none yet
     met: dict[r.Place, int] = field(default_factory=dict)  # which round used up which join
+    broken: dict[Torchrun, float] = field(default_factory=dict)  # members that are out of the newest round, since when
+    _members: set[Torchrun] = field(default_factory=set)
 
     @property
     def members(self) -> tuple[r.Place, ...]:
@@ -41,22 +44,27 @@ class Run:
         return self.meetings[self.last].record.places if self.last else ()
 
     def sort_in(self, who: Torchrun) -> None:
-        """`waiting` and `left` follow what is known of this torchrun."""
+        """What follows from the records follows what is known of this torchrun."""
         self.waiting.pop(who, None)
         self.left.pop(who, None)
+        self.broken.pop(who, None)
         seen = self.joiners.get(who)
-        if seen is None:
-            return
-        if seen.record.left:
+        if seen is not None and seen.record.left:
             self.left[who] = seen
-        elif r.Place(*who, seen.record.join) not in self.met:
+        elif seen is not None and r.Place(*who, seen.record.join) not in self.met:
             self.waiting[who] = seen
+        elif seen is not None:
+            return
+        if who in self._members:
+            self.broken[who] = seen.at if seen else self.meetings[self.last].at
 
     def recount(self) -> None:
         """After a change of meetings."""
         self.last = max(self.meetings, default=0)
         self.met = {place: n for n in sorted(self.meetings) for place in self.meetings[n].record.places}
-        for who in list(self.joiners):
+        self._members = {(place.node, place.launcher) for place in self.members}
+        self.broken.clear()
+        for who in self.joiners.keys() | self._members:
             self.sort_in(who)
 
     def is_empty(self) -> bool:
@@ -75,10 +83,10 @@ class View:
         self.runs: dict[str, Run] = {}
         self.labels: dict[str, Seen[r.Label]] = {}  # by the label's key
         self.cordons: dict[str, Seen[r.Cordon]] = {}
+        self.present: set[str] = set()  # nodes whose agent is there
         self.unreadable: dict[str, str] = {}  # key -> why
         self._modified: dict[str, int] = {}
         self._by_torchrun: dict[Torchrun, set[str]] = {}
-        self._present: set[str] = set()
         self._gone_at: dict[str, float] = {}
         self._listed_at: float | None = None
 
@@ -100,7 +108,7 @@ class View:
             cordon = r.Cordon(node=parsed.names["node"], author="?", reason=f"cannot be read ({reason})", at=0.0)
             self.cordons[cordon.node] = Seen(cordon, -math.inf, modified)
         elif parsed is not None and parsed.kind is r.Presence:  # and here, that an agent lives
-            self._present.add(parsed.names["node"])
+            self.present.add(parsed.names["node"])
 
     def gone(self, key: str, now: float) -> None:
         if key in self._modified:
@@ -125,7 +133,7 @@ class View:
     def gone_since(self, node: str, known_at: float, here: str) -> float | None:
         """Since when the node's agent is away, as far as the one of `here` can tell; None: it is there. At the
         earliest since `known_at`."""
-        if node == here or node in self._present or self._listed_at is None:
+        if node == here or node in self.present or self._listed_at is None:
             return None
         return max(self._listed_at, self._gone_at.get(node, self._listed_at), known_at)
 
@@ -151,7 +159,7 @@ class View:
             case r.Label():
                 self.labels[key] = Seen(record, now, modified)
             case r.Presence():
-                self._present.add(record.node)
+                self.present.add(record.node)
             case r.Cordon():
                 self.cordons[record.node] = Seen(record, now, modified)
             case r.Gate():
@@ -168,7 +176,7 @@ class View:
             return
         names = parsed.names
         if parsed.kind is r.Presence:
-            self._present.discard(names["node"])
+            self.present.discard(names["node"])
         elif parsed.kind is r.Cordon:
             self.cordons.pop(names["node"], None)
         elif names.get("run_uid") in self.runs:

@@ -48,10 +48,13 @@ def decide(view: View, me: Me, now: float, at: float, timing: Timing, new_uid: s
     next_key = view.keys.meeting(run.uid, run.last + 1)
     if next_key in view.unreadable:
         return corrupt(next_key, view.unreadable[next_key])
+    barred = _barred(run, me)
+    if barred is not None:
+        return refuse(view, run, me, "cordoned", f"{me.node} has to stay out: {barred}", at)
     fall = _fallen(view, run, me, now, timing)
     if fall is None:
         wake_at = lost_at(view, run, me.node, timing)
-        nodes = some([p.node for p in run.members])
+        nodes = some([p.node for p in run.members], len(run.members))
         waits = Waiting(f"round {run.last} goes on without this node ({nodes}): a spare until the next")
         return Step(waits, wake_at=wake_at if wake_at < math.inf else None)
     return _next_round(view, run, me, fall, now, at, timing)
@@ -74,6 +77,17 @@ def _met(run: Run, place: r.Place) -> Met:
     return Met(run.uid, meeting.round, rank, nodes, meeting.address, meeting.port)
 
 
+def _barred(run: Run, me: Me) -> str | None:
+    """Why the policy's word keeps this node out of the next round, or kept it out of the one that it came too late
+    for, if it did."""
+    for number in (run.last + 1, run.last):
+        gate = run.gates.get(number)
+        missed_it = me.after == number - 1 and me.after > 0
+        if gate is not None and me.node in gate.record.without and (number > run.last or missed_it):
+            return gate.record.reason
+    return None
+
+
 def _fallen(view: View, run: Run, me: Me, now: float, timing: Timing) -> Fallen | None:
     """Why and since when the next round may begin; None while the last one stands."""
     if not run.last:
@@ -86,8 +100,6 @@ def _fallen(view: View, run: Run, me: Me, now: float, timing: Timing) -> Fallen 
 
 def _next_round(view: View, run: Run, me: Me, fall: Fallen, now: float, at: float, timing: Timing) -> Step:
     gate = run.gates.get(run.last + 1)
-    if gate is not None and me.node in gate.record.without:
-        return refuse(view, run, me, "cordoned", f"{me.node} stays out: {gate.record.reason}", at)
     plan = prospect(view, run, me.node, fall.since, now, timing)
     if gate is not None and not gate.record.go:
         return _in_turn(plan, me, gate.at, now, timing, _close(view, run, gate.record))
