@@ -233,5 +233,7 @@ class Judge:
         if incident.round in run.ordered or incident.asked_by:
             return False
         began = self._book.began.get(incident.id, self._desk.now)
-        progress = run.current.progress.values()
-        return not run.current.exits and bool(progress) and all(p.moved_at > began for p in progress)
+        round_ = run.current
+        if round_.exits or not round_.progress or round_.members.keys() - round_.progress.keys():
+            return False  # one that is not told of may be the one that ended
+        return all(progress.moved_at > began for progress in round_.progress.values())

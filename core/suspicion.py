@@ -47,6 +47,8 @@ class Suspicions:
         desk = self._desk
         if desk.epoch != self._epoch:
             self._epoch, self._asked, self._of = desk.epoch, 0, {}
+        if run.current.number in run.ordered:
+            return None, 0.0  # it is being ended
         early_s = EVIDENCE_S if run.joint is not None else 0.0
         floor_s = desk.settings.detect.hang_floor_s if self._found_before(run) else None
         stand = standing(run, fresh, early_s=early_s, floor_s=floor_s)

@@ -45,11 +45,10 @@ def is_open(position: Position) -> bool:
 def laggards(rows: Mapping[int, Row]) -> Laggards | None:
     """Who holds up the others; None when nobody waits for anybody that is seen."""
     groups = by_group(rows)
-    waits_for = _edges(groups)
-    if not waits_for:
+    waiting, awaited = _waiting(groups)
+    if not waiting:
         return None
-    awaited = set().union(*waits_for.values())
-    ends = awaited - waits_for.keys()
+    ends = awaited - waiting
     if not ends:  # a circle: each has called something that another has not
         behind = _deficits(groups)
         worst = max(behind.values())
@@ -89,16 +88,17 @@ def all_there(rows: Mapping[int, Row]) -> str:
     return ""
 
 
-def _edges(groups: Mapping[str, Mapping[int, Position]]) -> dict[int, set[int]]:
-    """rank -> the ranks that it waits for: per group those that have called the least."""
-    edges: dict[int, set[int]] = {}
+def _waiting(groups: Mapping[str, Mapping[int, Position]]) -> tuple[set[int], set[int]]:
+    """The ranks that wait for others, and those that they wait for: per group the ones that have called the least."""
+    waiting: set[int] = set()
+    awaited: set[int] = set()
     for members in groups.values():
         low = min(position.enqueued for position in members.values())
-        lowest = {rank for rank, position in members.items() if position.enqueued == low}
-        for rank, position in members.items():
-            if is_open(position) and position.enqueued > low:
-                edges.setdefault(rank, set()).update(lowest)
-    return edges
+        here = {rank for rank, position in members.items() if is_open(position) and position.enqueued > low}
+        if here:
+            waiting |= here
+            awaited |= {rank for rank, position in members.items() if position.enqueued == low}
+    return waiting, awaited
 
 
 def _deficits(groups: Mapping[str, Mapping[int, Position]]) -> Counter[int]:

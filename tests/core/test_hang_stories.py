@@ -2,6 +2,7 @@
 
 from core_world import DRILL, World
 
+from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.evidence import Position
 from rankpulse.core.settings import Settings, parse
@@ -62,7 +63,8 @@ def test_a_stopped_rank_is_found_ended_at_once_and_the_round_is_told_to_meet_aga
     [restart] = world.of_kind("restart")
     assert ([m.rank for m in restart.culprits], restart.nodes) == ([1], ("node-a", "node-b"))
     assert len(restart.members) == 4
-    world.run(1)
+    world.run(5)
+    assert len([a for a in world.actions if isinstance(a, ev.Create) and a.key.endswith(order.kind)]) == 1
     assert world.of_kind("collect") == [], "weighed and told: the question and the answers go"
     assert not [key for key in keys if key in world.store]
     for proc in procs:

@@ -153,6 +153,8 @@ def test_one_verdict_and_one_gate_per_round_whatever_happens(moves: list[tuple[s
         (o.run_uid, o.round) for _, o in world.created if isinstance(o, r.Order) and o.kind in ("restart", "release")
     )
     assert set(verdicts.values()) <= {1}, verdicts
+    asked = Counter((key, o.epoch) for key, o in world.created if isinstance(o, r.Order) and o.kind[0] == "c")
+    assert all(count <= 3 for count in asked.values()), "a standstill is asked about once, not over and over"
     gates = Counter((g.run_uid, g.round) for _, g in world.created if isinstance(g, r.Gate))
     lifted = sum(move == "uncordon" for move, _, _ in moves)
     assert all(count <= 1 + lifted for count in gates.values()), gates
