@@ -6,7 +6,7 @@ import msgspec
 
 from rankpulse.core import records as r
 from rankpulse.core.rdzv_types import Txn
-from rankpulse.core.rdzv_view import Run, Seen, View
+from rankpulse.core.rdzv_view import Run, Seen, Torchrun, View
 
 KEPT_ROUNDS = 3
 MOST_OPS = 100  # of a transaction; etcd takes 128
@@ -25,20 +25,23 @@ def leave(view: View, run_uid: str, node: str, launcher: str, outcome: str, reas
         return None
     key = view.keys.joiner(run_uid, node, launcher)
     gone = msgspec.structs.replace(joiner.record, left=reason or outcome, outcome=outcome, at=at)
-    closing = _closing(view, run, node, launcher, outcome, reason)
-    keys = [key] if closing is None else [key, view.keys.launch(run_uid)]
-    puts = ((key, gone),) if closing is None else ((key, gone), (view.keys.launch(run_uid), closing))
-    return Txn(view.guards(*keys), puts, why=f"{node} leaves: {reason or outcome}")
+    puts: list[tuple[str, r.Record]] = [(key, gone)]
+    guarded = [key]
+    if run.launch is not None and not run.launch.record.closed:
+        closing = _closing(view, run, run.launch.record, (node, launcher), outcome, reason or outcome)
+        if closing is not None or run.unseen:
+            guarded += [view.keys.launch(run_uid), view.keys.meeting(run_uid, max(run.last, run.unseen, 1))]
+        puts += [(view.keys.launch(run_uid), closing)] if closing is not None else []
+    return Txn(view.guards(*guarded), tuple(puts), why=f"{node} leaves: {reason or outcome}")
 
 
-def _closing(view: View, run: Run, node: str, launcher: str, outcome: str, reason: str) -> r.Launch | None:
-    if run.launch is None or run.launch.record.closed:
-        return None
-    member = any((p.node, p.launcher) == (node, launcher) for p in run.members)
-    if member and outcome in ("finished", "failed") and node not in view.cordons:
-        return closed(run.launch.record, outcome, f"{node}: {reason or outcome}")
-    if run.joiners.keys() - run.left.keys() == {(node, launcher)}:
-        return closed(run.launch.record, "abandoned", f"the last to leave was {node}: {reason or outcome}")
+def _closing(view: View, run: Run, launch: r.Launch, who: Torchrun, outcome: str, reason: str) -> r.Launch | None:
+    """The launch as this torchrun leaves it, if that ends it. (Was the newest meeting not seen, its guard fails.)"""
+    member = any((p.node, p.launcher) == who for p in run.members)
+    if member and outcome in ("finished", "failed") and who[0] not in view.cordons:
+        return closed(launch, outcome, f"{who[0]}: {reason}")
+    if run.joiners.keys() - run.left.keys() == {who}:
+        return closed(launch, "abandoned", f"the last to leave was {who[0]}: {reason}")
     return None
 
 

@@ -139,6 +139,8 @@ def _closed(view: View, run: Run, me: Me, at: float) -> Step:
 def _nobody_at(view: View, run: Run, me: Me, timing: Timing) -> float:
     """From when on nobody of the launch takes part: -inf when all have left, inf while somebody is there."""
     latest = -math.inf
+    if run.launch is not None and (run.unseen or not run.joiners):
+        latest = run.launch.at + timing.absent_s  # there is more of it than has been seen
     for (node, launcher), seen in run.joiners.items():
         if seen.record.left or (node, launcher) == (me.node, me.launcher):
             continue
@@ -190,7 +192,10 @@ def _found(view: View, me: Me, old: Run | None, at: float, new_uid: str) -> Step
         (keys.joiner(new_uid, me.node, me.launcher), _joiner(me, new_uid, at)),
     ]
     guarded = [key for key, _ in puts]
-    if old is not None:
+    label = view.labels.get(label_key)
+    if label is not None and (old is None or old.uid != label.record.run_uid):
+        guarded.append(keys.launch(label.record.run_uid))  # not seen: it must not be there
+    elif old is not None:
         guarded.append(keys.launch(old.uid))
         guarded += [keys.presence(node) for node in sorted(_deserted(old, me))][:MOST_OPS]
         if old.launch is not None and not old.launch.record.closed:

@@ -39,6 +39,12 @@ class Run:
     _members: set[Torchrun] = field(default_factory=set)
 
     @property
+    def unseen(self) -> int:
+        """The newest round, when its meeting has not been seen; 0 when all is known. Keys may be read one by one."""
+        newest = self.launch.record.round if self.launch else 0
+        return newest if newest > self.last else 0
+
+    @property
     def members(self) -> tuple[r.Place, ...]:
         """Of the newest round, in order of group rank."""
         return self.meetings[self.last].record.places if self.last else ()

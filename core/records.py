@@ -335,6 +335,7 @@ class Launch(Record, frozen=True, kw_only=True):
     at: float
     closed: str = ""  # why no round follows any more; "" while it goes on
     outcome: str = ""  # finished | failed | abandoned, when closed
+    round: int = 0  # the newest, written with its meeting: whoever knows the launch knows which meeting it must know
 
 
 class Joiner(Record, frozen=True, kw_only=True):

@@ -4,11 +4,14 @@ Every torchrun keeps one `Joiner` record through its agent. Whoever sees enough 
 of the next round; the store takes the first and refuses all others, so no round has two rosters. Everything else
 (rank, address, who must meet again, who has to stay out) is derived from these records.
 
-The launch's revision is the version of its run: making a round and closing it both guard and move it. So a closed
-launch gets no meeting, and whoever closes one knows which round is the current one.
+The launch's revision is the version of its run: making a round and closing it both guard and move it, and it carries
+the number of the newest round. So a closed launch gets no meeting, a round is never made twice, even when its record
+was deleted long ago, and whoever closes a launch knows which round is the current one.
 """
 
 import math
+
+import msgspec
 
 from rankpulse.core import records as r
 from rankpulse.core.rdzv_ending import MOST_OPS, closed, leave, old_meetings, sweep
@@ -48,6 +51,8 @@ def decide(view: View, me: Me, now: float, at: float, timing: Timing, new_uid: s
     next_key = view.keys.meeting(run.uid, run.last + 1)
     if next_key in view.unreadable:
         return corrupt(next_key, view.unreadable[next_key])
+    if run.unseen:
+        return _too_few(view, run, me, f"the record of round {run.unseen} has not been seen yet", math.inf, now, at)
     barred = _barred(run, me)
     if barred is not None:
         return refuse(view, run, me, "cordoned", f"{me.node} has to stay out: {barred}", at)
@@ -104,7 +109,7 @@ def _next_round(view: View, run: Run, me: Me, fall: Fallen, now: float, at: floa
     if gate is not None and not gate.record.go:
         return _in_turn(plan, me, gate.at, now, timing, _close(view, run, gate.record))
     if plan.forms_at > now:
-        return _too_few(view, run, me, plan, fall, now, at, timing)
+        return _too_few(view, run, me, plan.lacks, plan.forms_at, now, at, fall.since)
     heard_at = plan.forms_at + timing.gate_s if gate is None else max(plan.forms_at, gate.at)
     return _in_turn(plan, me, heard_at, now, timing, _meet(view, run, plan, fall, at))
 
@@ -120,11 +125,13 @@ def _in_turn(plan: Prospect, me: Me, since: float, now: float, timing: Timing, t
     return Step(Waiting(f"{plan.lacks}: the round is about to form"), txn, now + timing.turn_s)
 
 
-def _too_few(view: View, run: Run, me: Me, plan: Prospect, fall: Fallen, now: float, at: float, timing: Timing) -> Step:
-    gives_up_at = max(me.asked_at, fall.since) + me.timeout_s
+def _too_few(
+    view: View, run: Run, me: Me, lacks: str, forms_at: float, now: float, at: float, since: float = -math.inf
+) -> Step:
+    gives_up_at = max(me.asked_at, since) + me.timeout_s
     if now >= gives_up_at:
-        return refuse(view, run, me, "timeout", f"no round in {me.timeout_s:g} s: {plan.lacks}", at)
-    return Step(Waiting(plan.lacks), None, min(plan.forms_at, gives_up_at))
+        return refuse(view, run, me, "timeout", f"no round in {me.timeout_s:g} s: {lacks}", at)
+    return Step(Waiting(lacks), None, min(forms_at, gives_up_at))
 
 
 def _close(view: View, run: Run, gate: r.Gate) -> Txn:
@@ -149,10 +156,11 @@ def _meet(view: View, run: Run, plan: Prospect, fall: Fallen, at: float) -> Txn:
         at=at,
         reason=reason,
     )
+    launch = msgspec.structs.replace(run.launch.record, round=plan.number)  # type: ignore[union-attr]
     joiners = [keys.joiner(run.uid, j.node, j.launcher) for j in plan.chosen[:MOST_OPS]]
     return Txn(
         view.guards(key, launch_key, keys.gate(run.uid, plan.number), *joiners),
-        ((key, meeting), (launch_key, run.launch.record)),  # type: ignore[union-attr]
+        ((key, meeting), (launch_key, launch)),
         old_meetings(view, run),
         f"round {plan.number}: {reason}",
     )

@@ -87,7 +87,8 @@ class Store:
         numbers = [n for of, n in self.meetings if of == uid]
         assert meeting.round == max(numbers, default=0) + 1, "rounds are consecutive, and never made twice"
         launch = self.get(KEYS.launch(uid))
-        assert isinstance(launch, r.Launch) and not launch.closed, "a closed launch gets no meeting"
+        assert isinstance(launch, r.Launch)
+        assert not launch.closed, "a closed launch gets no meeting"
         assert launch.min_nodes <= len(meeting.places) <= launch.max_nodes
         assert len({(p.node, p.launcher) for p in meeting.places}) == len(meeting.places)
         for place in meeting.places:
@@ -100,7 +101,8 @@ class Store:
             self.used.add((uid, place))
         gate = self.get(KEYS.gate(uid, meeting.round))
         if isinstance(gate, r.Gate):
-            assert gate.go and not {p.node for p in meeting.places} & set(gate.without), "the policy's word was heard"
+            assert gate.go, "the policy's word was heard"
+            assert not {p.node for p in meeting.places} & set(gate.without), "and it was heard whole"
         self.meetings[uid, meeting.round] = meeting
 
 
@@ -142,6 +144,7 @@ class Agent:
         self.seen = 0  # of the store's log
         self.sighted = False  # False: it has to list before it may decide
         self.lease_ends = 0.0
+        self.known: dict[str, int] = {}  # revision by key
         self.lags = False  # little of what happens reaches it in time
 
 
@@ -223,7 +226,9 @@ class World:
         return self.t + agent.offset
 
     def of(self, node: str) -> list[Torchrun]:
-        return [tr for tr in self.torchruns if tr.node == node and tr.state not in ("dead", "buried", "refused", "left")]
+        return [
+            tr for tr in self.torchruns if tr.node == node and tr.state not in ("dead", "buried", "refused", "left")
+        ]
 
     def pass_time(self, seconds: float) -> None:
         self.t += seconds
@@ -248,18 +253,32 @@ class World:
         now, log = self.now(agent), self.store.log
         if not agent.sighted:
             agent.view.relisted(frozenset(self.store.items), now)
+            agent.known.clear()
             for key, (record, modified) in sorted(self.store.items.items(), key=lambda item: item[1][1]):
-                agent.view.put(key, record, modified, now)
+                self.fold(agent, key, record, modified)
             agent.sighted, agent.seen = True, len(log)
         until = min(len(log), agent.seen + most)
         while until < len(log) and until > 0 and log[until][0] == log[until - 1][0]:
             until += 1  # a transaction is seen whole
         for revision, key, record in log[agent.seen : until]:
-            if record is None:
-                agent.view.gone(key, now)
-            else:
-                agent.view.put(key, record, revision, now)
+            self.fold(agent, key, record, revision)
         agent.seen = until
+
+    def fold(self, agent: Agent, key: str, record: r.Record | None, revision: int) -> None:
+        """What is older than what is known of a key says nothing."""
+        if revision <= agent.known.get(key, 0):
+            return
+        agent.known[key] = revision
+        if record is None:
+            agent.view.gone(key, self.now(agent))
+        else:
+            agent.view.put(key, record, revision, self.now(agent))
+
+    def look(self, agent: Agent, txn: rv.Txn) -> None:
+        """The keys of a transaction are read, ahead of all others: what is known is no state that ever was."""
+        for key in dict.fromkeys([key for key, _ in txn.guards + txn.puts]):
+            record, modified = self.store.items.get(key, (None, self.store.revision))
+            self.fold(agent, key, record, modified)
 
     def presence(self, agent: Agent) -> None:
         key = KEYS.presence(agent.node)
@@ -328,6 +347,8 @@ class World:
             return False
         self._judge_founding(txn)
         done = self.store.commit(txn, agent.view, agent.node)
+        if fault != "lost answer" and self.random.random() < 0.5:
+            self.look(agent, txn)
         return done and fault != "lost answer"
 
     def _judge_founding(self, txn: rv.Txn) -> None:
