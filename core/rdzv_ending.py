@@ -58,9 +58,15 @@ def sweep(view: View, node: str, living: frozenset[str], at: float) -> list[Txn]
             if here == node and launcher not in living:
                 gone = leave(view, run.uid, here, launcher, "gone", "its torchrun has ended", at)
                 txns.extend([gone] if gone else [])
-        if len(run.left) == len(run.joiners) and _is_sweeper(view, run, node):
+        if _is_deserted(run) and _is_sweeper(view, run, node):
             txns.extend(_delete(view, run))
     return txns
+
+
+def _is_deserted(run: Run) -> bool:
+    """Whether everybody has left. An open launch without any joiner has not been seen whole."""
+    is_closed = run.launch is None or bool(run.launch.record.closed)
+    return len(run.left) == len(run.joiners) and (is_closed or (bool(run.joiners) and not run.unseen))
 
 
 def _is_sweeper(view: View, run: Run, node: str) -> bool:
@@ -75,7 +81,9 @@ def _delete(view: View, run: Run) -> Iterator[Txn]:
     if launch_key in view.unreadable:
         return
     if run.launch is not None and not run.launch.record.closed:
-        ended = closed(run.launch.record, "abandoned", "everybody has left")
+        last = max(run.left.values(), key=lambda seen: seen.modified, default=None)
+        reason = f"everybody has left, {last.record.node} last: {last.record.left}" if last else "everybody has left"
+        ended = closed(run.launch.record, "abandoned", reason)
         yield Txn(view.guards(launch_key), ((launch_key, ended),), why="everybody has left")
         return
     keys = [view.keys.joiner(run.uid, *who) for who in run.joiners]

@@ -92,16 +92,17 @@ class View:
         self.present: set[str] = set()  # nodes whose agent is there
         self.unreadable: dict[str, str] = {}  # key -> why
         self._modified: dict[str, int] = {}
+        self._records: dict[str, r.Record] = {}
         self._by_torchrun: dict[Torchrun, set[str]] = {}
         self._gone_at: dict[str, float] = {}
         self._listed_at: float | None = None
 
     def put(self, key: str, record: r.Record, modified: int, now: float) -> None:
         """A record was seen under its key, last modified at this revision."""
-        if key not in self.unreadable and self._modified.get(key) == modified:
-            return
+        if self._records.get(key) == record and self._modified[key] == modified:
+            return  # listed again; was the store made anew, another record may have the same revision
         self.unreadable.pop(key, None)
-        self._modified[key] = modified
+        self._modified[key], self._records[key] = modified, record
         self._fold(key, record, modified, now)
 
     def garbled(self, key: str, reason: str, modified: int) -> None:
@@ -175,6 +176,7 @@ class View:
 
     def _forget(self, key: str) -> None:
         self._modified.pop(key, None)
+        self._records.pop(key, None)
         self.unreadable.pop(key, None)
         self.labels.pop(key, None)
         parsed = self.keys.parse(key)

@@ -334,26 +334,49 @@ def test_a_failed_member_closes_the_run_a_failed_spare_does_not() -> None:
     assert answers(b)[0] == "closed"
 
 
-def test_a_closing_and_a_round_cannot_cross() -> None:
+def test_who_missed_a_round_cannot_close_the_run_for_those_who_are_in_it() -> None:
     world = World("abc", min_nodes=2, max_nodes=3)
     a, b, _ = established(world, "abc")
     agent = world.agents["b"]
     closing = rv.leave(agent.view, b.run_uid, "b", b.launcher, "failed", "exit code 1", UTC)
     assert closing is not None
+    assert [type(record) for _, record in closing.puts] == [r.Joiner, r.Launch]
     world.store.write((), (KEYS.presence("b"),))
     world.agent_down("b")
     world.rejoin(a)
     world.run(20)
     assert places(world, a.run_uid, 2) == ["a", "c"]
-    assert not world.store.commit(closing, agent.view, "b"), "it is no member of the newest round any more"
-    world.rejoin(a)
-    world.run(0.5)
-    agent = world.agents["a"]
-    forming = rv.decide(agent.view, a.me(), world.now(agent) + 100, UTC, world.timing, "x").txn
-    if forming is not None:
-        launch = launch_of(world, a.run_uid)
-        world.store.write(((KEYS.launch(a.run_uid), msgspec.structs.replace(launch, closed="x", outcome="failed")),))
-        assert not world.store.commit(forming, agent.view, "a")
+    assert not world.store.commit(closing, agent.view, "b")
+    world.look(agent, closing)  # it reads its guards again, and not the new meeting
+    closing = rv.leave(agent.view, b.run_uid, "b", b.launcher, "failed", "exit code 1", UTC)
+    assert closing is not None
+    assert not world.store.commit(closing, agent.view, "b"), "the newest round is not known yet"
+    world.look(agent, closing)
+    leaving = rv.leave(agent.view, b.run_uid, "b", b.launcher, "failed", "exit code 1", UTC)
+    assert leaving is not None
+    assert [type(record) for _, record in leaving.puts] == [r.Joiner]
+    assert world.store.commit(leaving, agent.view, "b")
+
+
+@pytest.mark.parametrize("change", ["closed", "formed", "gate", "left"])
+def test_a_meeting_is_not_made_when_what_it_rests_on_has_changed(change: str) -> None:
+    world = World("ab")
+    a, b = world.start("a"), world.start("b")
+    world.run(2)
+    uid, agent = world.launches()[0].run_uid, world.agents["a"]
+    txn = rv.decide(agent.view, a.me(), world.now(agent) + 10, UTC, world.timing, "x").txn
+    assert txn is not None
+    assert [type(record) for _, record in txn.puts] == [r.Meeting, r.Launch]
+    joiner = world.store.get(KEYS.joiner(uid, "b", b.launcher))
+    assert isinstance(joiner, r.Joiner)
+    news: dict[str, tuple[str, r.Record]] = {
+        "closed": (KEYS.launch(uid), msgspec.structs.replace(launch_of(world, uid), closed="x", outcome="failed")),
+        "formed": txn.puts[0],
+        "gate": (KEYS.gate(uid, 1), r.Gate(run_uid=uid, round=1, go=True, reason="", epoch=1, at=UTC)),
+        "left": (KEYS.joiner(uid, "b", b.launcher), msgspec.structs.replace(joiner, left="gone", outcome="gone")),
+    }
+    world.store.write((news[change],))
+    assert not world.store.commit(txn, agent.view, "a")
 
 
 def test_a_run_that_everybody_left_without_a_word_is_abandoned_and_swept() -> None:
@@ -445,6 +468,59 @@ def test_a_launch_of_which_nobody_is_there_gives_its_label_up() -> None:
     world.agent_up("a")
     world.run(20)
     assert a.state == "in", "its round goes on"
+
+
+@pytest.mark.parametrize("change", ["label", "old launch", "presence"])
+def test_a_label_is_not_taken_over_when_what_that_rests_on_has_changed(change: str) -> None:
+    world = World("abc")
+    a, _ = established(world)
+    world.power_cut("a")
+    world.power_cut("b")
+    world.run(30)
+    agent, c = world.agents["c"], world.start("c")
+    txn = rv.decide(agent.view, c.me(), world.now(agent), UTC, world.timing, "run-new").txn
+    assert txn is not None
+    assert isinstance(dict(txn.puts)[KEYS.launch("run-new")], r.Launch)
+    label_key = KEYS.label(rv.label_name("job", 0))
+    news: dict[str, tuple[str, r.Record]] = {
+        "label": (label_key, r.Label(label="job", owner=0, run_uid="run-other", at=UTC)),
+        "old launch": (KEYS.launch(a.run_uid), launch_of(world, a.run_uid)),
+        "presence": (KEYS.presence("b"), r.Presence(node="b", inc=2, at=UTC)),
+    }
+    world.store.write((news[change],))
+    assert not world.store.commit(txn, agent.view, "c")
+
+
+def test_a_label_whose_launch_was_not_seen_yet_is_not_taken_over() -> None:
+    """Keys are read one by one after a write was refused."""
+    world = World("ab")
+    a = world.start("a")
+    world.turn(world.agents["a"])
+    agent, b = world.agents["b"], world.start("b")
+    for _ in range(3):
+        step = rv.decide(agent.view, b.me(), world.now(agent), UTC, world.timing, "run-b")
+        if step.txn is None:
+            break
+        assert not world.store.commit(step.txn, agent.view, "b"), "one look too few"
+        world.look(agent, step.txn)
+    assert step.answer == rv.Waiting("looking whether the last launch of this label still lives")
+    assert rv.sweep(agent.view, "b", frozenset([b.launcher]), UTC) == [], "nor is it swept"
+    world.run(10)
+    assert a.run_uid == b.run_uid != ""
+
+
+def test_a_torchrun_that_ended_while_its_agent_was_away_is_missed_by_the_next() -> None:
+    world = World("ab", min_nodes=1, max_nodes=2)
+    a, b = world.start("a", last_call_s=5.0), world.start("b", last_call_s=5.0)
+    world.run(10)
+    world.agent_down("b")
+    b.state = "dead"
+    world.run(30)
+    assert (a.state, a.after) == ("in", 1)
+    world.agent_up("b")
+    world.run(20)
+    assert (b.state, a.after) == ("buried", 2)
+    assert places(world, a.run_uid, 2) == ["a"]
 
 
 def test_a_torchrun_started_again_takes_the_place_of_its_dead_self() -> None:
