@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import random
-import resource
 import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +39,6 @@ _STATES_EVERY_S: Final = 0.25
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
-_FILES: Final = 16384
 
 
 class Agent:
@@ -78,7 +76,7 @@ class Agent:
         try:
             rundir.prepare(self.run_dir)
             self._lock = rundir.lock(self.run_dir)
-            _allow_files()
+            hosts.allow_files()
         except rundir.BadRunDir as error:
             self._log.say("error", str(error))
             return EXIT_BAD
@@ -318,15 +316,6 @@ class Agent:
             for path, reason in self.workers.unreadable():
                 self._log.change(path, "warning", f"slot {path} cannot be read, its last pulse stands: {reason}")
             await asyncio.sleep(_STATES_EVERY_S)
-
-
-def _allow_files() -> None:
-    """Every worker, torchrun and conversation costs descriptors: as many as the system lets us have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -1,13 +1,17 @@
 """Facts about this machine."""
 
+import contextlib
 import os
 import platform
 import re
+import resource
 import socket
 from importlib import metadata
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rankpulse.core.records import Scalar
+
+_FILES: Final = 16384
 
 
 class Host(NamedTuple):
@@ -28,6 +32,15 @@ def read() -> Host:
         cores=os.cpu_count() or 0,
         memory_bytes=_meminfo().get("MemTotal", 0),
     )
+
+
+def allow_files() -> None:
+    """Every worker, torchrun and conversation costs descriptors: as many as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def facts(host: Host) -> dict[str, Scalar]:

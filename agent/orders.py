@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ from rankpulse.core.records import Order
 _REMEMBERED: Final = 1000
 _MEMORY: Final = "orders.done"
 _RELEASES: Final = 1000
+_Work: TypeAlias = Callable[[Order], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
@@ -72,23 +73,20 @@ class Orders:
         mark = _mark(order, self.node)
         if mark in self._done or mark in self._active:
             return
-        work = self._work(order)
+        work = self._work(order.kind)
         if work is None:
             self.log.change(f"kind {order.kind}", "warning", f"orders of kind {order.kind[:40]!r} are not known here")
             return
         self._active[mark] = asyncio.create_task(self._carry_out(mark, order, work))
 
-    def _work(self, order: Order) -> Coroutine[Any, Any, None] | None:
-        if order.kind == "restart":
-            return self._restart(order)
-        if order.kind == "release":
-            return self._release(order)
-        return self._collect(order) if order.kind.startswith("collect-") else None
+    def _work(self, kind: str) -> _Work | None:
+        known = {"restart": self._restart, "release": self._release}
+        return self._collect if kind.startswith("collect-") else known.get(kind)
 
-    async def _carry_out(self, mark: str, order: Order, work: Coroutine[Any, Any, None]) -> None:
+    async def _carry_out(self, mark: str, order: Order, work: _Work) -> None:
         """An order that could not be carried out is not done: it is tried again when it is seen again."""
         try:
-            await work
+            await work(order)
         except Exception as error:
             self.log.say("error", f"order {order.order_id}: {type(error).__name__}: {error}")
             return

@@ -15,16 +15,20 @@ from typing import Final
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.log import Log
 from rankpulse.agent.mirror import Mirror
+from rankpulse.agent.proof import Proof
 from rankpulse.agent.torchruns import Torchrun, Torchruns
 from rankpulse.agent.writing import write
 from rankpulse.core import rendezvous
-from rankpulse.core.keys import BadName, Keys
-from rankpulse.core.records import Joiner, Launch, Meeting, Place
+from rankpulse.core.keys import Keys
+from rankpulse.core.records import Joiner
 from rankpulse.core.rendezvous import Answer, Met, Refused, Timing, Txn, Waiting
 from rankpulse.store.api import Store
 
 _BACKOFF_S: Final = (0.05, 2.0)
 _SWEEP_EVERY_S: Final = 30.0
+_AGAIN_S: Final = 5.0
+_SAY_EVERY_S: Final = 1.0
+_DEAR_S: Final = 0.005
 _AWAY: Final = "the store cannot be reached: the round forms when it can"
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 
@@ -55,8 +59,13 @@ class Rendezvous:
     busy: Callable[[tuple[int, int]], bool] = _never
     lives: Callable[[tuple[int, int]], bool] = _never
     saved: Callable[[], None] = lambda: None
+    proof: Proof = field(init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _swept_at: float = float("-inf")
+    _spent_s: float = 0.0  # on decisions, in this pass
+
+    def __post_init__(self) -> None:
+        self.proof = Proof(self.node, self.keys, self.mirror)
 
     def look(self) -> None:
         """Something changed: tell what is to be told at once, and decide anew."""
@@ -79,7 +88,10 @@ class Rendezvous:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            self._spent_s = 0.0
             wait_s = await self._pass()
+            if self._spent_s > _DEAR_S:  # many nodes arrive one after the other: each look is for all that came since
+                await asyncio.sleep(min(9 * self._spent_s, _BACKOFF_S[1] / 4))
             try:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
@@ -93,8 +105,8 @@ class Rendezvous:
         due = self._swept_at + _SWEEP_EVERY_S
         for one in list(self.torchruns.table.values()):
             if one.me is not None:
-                due = min(due, await self._ask(one))
-            elif one.run_uid and not one.left and (one.leaving or one.dead):
+                due = min(due, await self._ask_safely(one))
+            elif not one.left and (one.leaving or one.dead):
                 due = min(due, await self._part(one))
         if self._can_write() and self.clock.monotonic() >= self._swept_at + _SWEEP_EVERY_S:
             await self._sweep()
@@ -105,6 +117,16 @@ class Rendezvous:
         return self.mirror.sighted and self.named()
 
     # -- asking for a round -------------------------------------------------------------------------------------
+    async def _ask_safely(self, one: Torchrun) -> float:
+        """What one torchrun makes us stumble over does not cost the others."""
+        try:
+            return await self._ask(one)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"[:300]
+            self.log.change(f"ask {one.launcher}", "error", f"launcher {one.launcher} cannot be served: {text}")
+            one.send({"wait": "the agent has an error of its own with this run: see its log"})
+            return self.clock.monotonic() + _AGAIN_S
+
     async def _ask(self, one: Torchrun) -> float:
         """Decide for a torchrun that waits; returns when to do so again."""
         me, now = one.me, self.clock.monotonic()
@@ -116,9 +138,11 @@ class Rendezvous:
             me = one.me = replace(me, run_uid=one.run_uid)
         new_uid = _new_uid(me.label, self.rng)
         step = rendezvous.decide(self.mirror.view, me, now, self.clock.utc(), self.timing, new_uid)
+        self._spent_s += self.clock.monotonic() - now
         if step.txn is None:
             self._answer(one, step.answer)
-            return max(step.wake_at if step.wake_at is not None else now + _SWEEP_EVERY_S, now + _BACKOFF_S[0])
+            due = step.wake_at if step.wake_at is not None else now + _SWEEP_EVERY_S
+            return max(min(due, self._told_at(one, step.answer)), now + _BACKOFF_S[0])
         if not self.mirror.sighted:
             self._answer(one, _too_late(me.asked_at, me.timeout_s, now) or Waiting(_AWAY))
             return now + 1.0
@@ -130,12 +154,19 @@ class Rendezvous:
 
     def _answer(self, one: Torchrun, answer: Answer) -> None:
         if isinstance(answer, Waiting):
-            if answer.reason != one.said and one.send({"wait": answer.reason[:1000]}):
-                one.said = answer.reason
+            now = self.clock.monotonic()
+            if now >= self._told_at(one, answer) and one.send({"wait": answer.reason[:1000]}):
+                one.said, one.said_at = answer.reason, now
         elif isinstance(answer, Met):
             self._met(one, answer)
         else:
             self._refuse(one, answer)
+
+    def _told_at(self, one: Torchrun, answer: Answer) -> float:
+        """When a new reason is told: not each of a thousand arrivals is worth a line."""
+        if not isinstance(answer, Waiting) or answer.reason == one.said or one.line is None:
+            return float("inf")
+        return one.said_at + _SAY_EVERY_S if one.said else float("-inf")
 
     def _met(self, one: Torchrun, met: Met) -> None:
         """On disk before it is told: a torchrun in a round is never one that the next agent does not know."""
@@ -161,10 +192,10 @@ class Rendezvous:
     # -- leaving ------------------------------------------------------------------------------------------------
     def leave(self, one: Torchrun, outcome: str, reason: str) -> None:
         """It takes no part any more; written as soon as the store takes it, also by the next agent."""
-        one.me = None
-        if one.run_uid and not one.left:
+        if not one.left and (one.run_uid or one.me):  # its joiner may be on its way to the store
             one.leaving = (outcome, reason[:200])
             self.saved()
+        one.me = None
         one.moved.set()
         self._wake.set()
 
@@ -175,6 +206,9 @@ class Rendezvous:
             if self.busy((one.pid, one.start)):
                 return now + _SWEEP_EVERY_S
             one.leaving = ("gone", f"its torchrun {one.dead}")
+        if not one.run_uid:
+            self._gone(one)
+            return now
         if not self._can_write():
             return now + 1.0
         if now < one.retry_at:
@@ -219,36 +253,12 @@ class Rendezvous:
         for one in list(self.torchruns.table.values()):
             if one.sure or not one.met:
                 continue
-            found = self.meeting_of(one.owner, one.launcher, one.run_uid, one.round, one.join)
+            found = self.proof.meeting(one.owner, one.launcher, one.run_uid, one.round, one.join)
             one.met, one.sure = found, True
             if found is None:
                 one.send({"error": f"run {one.run_uid} has no round with this torchrun in it"})
                 self.torchruns.drop(one)
             self.saved()
-
-    def joined(self, owner: int, launcher: str, run_uid: str) -> bool:
-        """Whether the store has this torchrun in that run, and the run is this user's."""
-        try:
-            launch = self.mirror.get(self.keys.launch(run_uid))
-            joiner = self.mirror.get(self.keys.joiner(run_uid, self.node, launcher))
-        except BadName:
-            return False
-        return isinstance(launch, Launch) and launch.owner == owner and isinstance(joiner, Joiner)
-
-    def meeting_of(self, owner: int, launcher: str, run_uid: str, round_: int, join: int) -> Met | None:
-        """The round as the store has it, if it is this user's and lists this torchrun."""
-        try:
-            launch = self.mirror.get(self.keys.launch(run_uid))
-        except BadName:
-            return None
-        meeting = self.mirror.get(self.keys.meeting(run_uid, round_))
-        if not isinstance(launch, Launch) or not isinstance(meeting, Meeting) or launch.owner != owner:
-            return None
-        place = Place(self.node, launcher, join)
-        if place not in meeting.places:
-            return None
-        rank = meeting.places.index(place)
-        return Met(run_uid, round_, rank, len(meeting.places), meeting.address, meeting.port)
 
     # -- writing ------------------------------------------------------------------------------------------------
     async def _write_for(self, one: Torchrun, txn: Txn) -> bool:

@@ -89,14 +89,14 @@ class Talk:
 
     def _run_of(self, one: Torchrun, said: str) -> str:
         """The run that it says it is in, if the store has it there: for an agent that has lost its own memory."""
-        if said and self.rendezvous.joined(one.owner, one.launcher, said):
+        if said and self.rendezvous.proof.joined(one.owner, one.launcher, said):
             one.run_uid = said
         return one.run_uid
 
     def _watch(self, one: Torchrun, said: messages.Watch) -> None:
         """It is in a round already: ours to know, else the store's to tell, else believed until the store is seen."""
         if (one.run_uid, one.round, one.join) != (said.run_uid, said.round, said.join) or not one.met:
-            found = self.rendezvous.meeting_of(one.owner, one.launcher, said.run_uid, said.round, said.join)
+            found = self.rendezvous.proof.meeting(one.owner, one.launcher, said.run_uid, said.round, said.join)
             if found is None and (self.rendezvous.mirror.ready or one.met):
                 raise Garbage(f"watch: this torchrun is not in round {said.round} of run {said.run_uid}")
             one.sure = found is not None
@@ -109,7 +109,7 @@ class Talk:
     async def _leave(self, one: Torchrun, said: messages.Leave) -> None:
         self.rendezvous.leave(one, said.outcome, said.reason)
         deadline = asyncio.get_running_loop().time() + _LEAVE_S
-        while one.run_uid and not one.left and asyncio.get_running_loop().time() < deadline:
+        while one.leaving and not one.left and asyncio.get_running_loop().time() < deadline:
             one.moved.clear()
             try:
                 async with asyncio.timeout_at(deadline):

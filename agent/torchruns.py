@@ -38,6 +38,7 @@ class Torchrun:
     line: Line | None = None
     watching: bool = False  # this conversation has said which round it is in
     said: str = ""  # the last reason for waiting it was told
+    said_at: float = float("-inf")
     pushed: int = 0  # the round that this conversation was told to leave
     stopping: int = 0  # the last round whose workers it said it is stopping
     moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,7 +110,7 @@ class Torchruns:
                 self.table[row.pid, row.start] = torchrun
 
     def rows(self) -> tuple[SeatRow, ...]:
-        return tuple(one.row() for one in self.table.values() if one.run_uid)
+        return tuple(one.row() for one in self.table.values() if one.run_uid and one.sure)
 
     def placed(self, launcher: tuple[int, int]) -> Torchrun | None:
         """The torchrun that launched, if it is in a round."""
@@ -127,7 +128,7 @@ class Torchruns:
         if torchrun.line is not line:
             return
         torchrun.line, torchrun.watching, torchrun.said, torchrun.pushed = None, False, "", 0
-        if not torchrun.run_uid and torchrun.me is None:
+        if not torchrun.run_uid and torchrun.me is None and torchrun.leaving is None and not torchrun.dead:
             self.drop(torchrun)
 
     def drop(self, torchrun: Torchrun) -> None:
@@ -155,13 +156,14 @@ class Torchruns:
 
     def _exited(self, torchrun: Torchrun) -> None:
         """Its process is gone (its connection alone says nothing)."""
+        asking = torchrun.me is not None  # its joiner may be on its way to the store
         torchrun.dead = _words(proc.exit_of(torchrun.pidfd, torchrun.pid, torchrun.start))
         self._unwatch(torchrun)
         torchrun.me = None
         torchrun.moved.set()
         if torchrun.line:
             torchrun.line.close()
-        if torchrun.left or not torchrun.run_uid:
+        if torchrun.left or not (torchrun.run_uid or asking):
             self.drop(torchrun)
         self.died()
 

@@ -13,6 +13,7 @@ from support import eventually
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.host import Host
 from rankpulse.agent.launchers import Launchers
+from rankpulse.agent.proc import Exit
 from rankpulse.agent.slots import Adopted, Scanner
 from rankpulse.agent.watch import Workers
 from rankpulse.core import records
@@ -104,6 +105,23 @@ async def test_a_stopped_worker_is_told_and_so_is_its_going_on(run_dir: str, cre
         _, again = await desk.observations(records.WORKER_STATE)
     assert stopped.detail == {"state": "T"}
     assert again.detail["state"] in "RSD"
+
+
+async def test_the_holders_word_stands_in_for_the_kernels(run_dir: str, crew: Crew) -> None:
+    """Older kernels do not say how a process ended that its holder has collected already."""
+    facts: list[Fact] = []
+    job = crew.job()
+    workers = Workers("n1", run_dir, facts.append, lambda: None, Launchers(facts.append))
+    (found,) = await eventually(Scanner(run_dir, sees_all=True).scan, 10, "the slot")
+    assert isinstance(found, Adopted)
+    workers.adopt(found)
+    (worker,) = workers.table.values()
+    workers.holds = lambda child: (worker.pid, worker.start) if child == (worker.pid, worker.start) else None
+    workers.word = lambda child: Exit(code=3)
+    workers._tell_exit(worker, Exit())
+    assert job.alive
+    workers.close()
+    assert (facts[-1].kind, facts[-1].detail["code"], facts[-1].detail["held"]) == (records.WORKER_EXITED, 3, True)
 
 
 async def _count(desk: Desk, kind: str, count: int) -> bool:
