@@ -121,12 +121,20 @@ def _ranks(ranks: tuple[int, ...], at_most: int = 16) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 
+NOTHING_YET = {
+    "adopt": "torchelastic restarts it by itself",
+    "restart": "the order is out",
+    "wait": "it may pass by itself, and is watched",
+    "release": "torchelastic restarts it if it has restarts left, or ends it",
+}
+
+
 def next_step(i: Incident) -> str:
     """What a person should do now, in a sentence."""
     if i.state == "closed" and (i.outcome != "run_ended" or i.action == "none"):
         return f"nothing: it is over ({i.outcome or 'closed'})"
-    if i.state == "open" and i.action in ("adopt", "restart"):
-        return "nothing yet: " + ("torchelastic restarts it by itself" if i.action == "adopt" else "the order is out")
+    if i.state == "open" and i.action in NOTHING_YET:
+        return f"nothing yet: {NOTHING_YET[i.action]}"
     advice = ADVICE.get(i.klass, ADVICE["unknown"]).format(run_uid=i.run_uid, nodes=", ".join(i.nodes) or "its node")
     if i.state == "closed":
         return f"the run has ended; {advice}"

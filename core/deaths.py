@@ -116,6 +116,8 @@ def _stop(
     """Workers were asked to end: by torchelastic, which goes on, or by a person or scheduler. The launcher tells."""
     here_ended = not run.launchers.get(first.launcher, True) if run.elastic else not round_.alive()
     went_on = run.current.number > round_.number
+    if not went_on and _asks_again(run, first):
+        return None  # torchelastic goes on; the round that comes will tell whether somebody left or joined
     waited = now - first.received_at >= (HELD_STOP_S if first.held else settings.stop_settle_s)
     if went_on and (here_ended or round_.membership() != run.current.membership()):
         return None  # a node left on purpose, or another joined: torchelastic met anew, nothing failed
@@ -139,6 +141,12 @@ def _stop(
         (first.key,),
         first.received_at,
     )
+
+
+def _asks_again(run: RunView, exit_: Exit) -> bool:
+    """The torchrun of this worker waits for another round, in our rendezvous."""
+    waiting = run.joint.waiting() if run.joint is not None else []
+    return any((joiner.node, joiner.launcher) == exit_.launcher for joiner in waiting)
 
 
 def _victims(round_: RoundView, telling: list[Exit], now: float, settings: DetectSettings) -> Diagnosis | None:

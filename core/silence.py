@@ -24,7 +24,7 @@ def gather(runs: list[RunView], fresh: set[str]) -> list[Peers]:
     """One look over all ranks: linear in their number."""
     found = []
     for run in runs:
-        peers = Peers(run)
+        peers = Peers(run, by_node={node: [] for node in run.current.nodes()} if run.joint is not None else {})
         for member in run.current.alive():
             peers.by_node.setdefault(member.node, []).append(member)
             progress = run.current.progress.get(member.rank)

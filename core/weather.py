@@ -102,7 +102,7 @@ class Weather:
                 continue
             if found.klass == d.NODE_DEAD:
                 for run in runs:
-                    if any(m.node == node.name for m in run.current.members.values()):
+                    if node.name in run.current.nodes():
                         self._dead(found, (run, run.current))
             elif not stormy and self._of(node.name) is None:
                 desk.open(found)

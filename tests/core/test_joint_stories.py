@@ -361,6 +361,35 @@ def test_another_node_joining_is_no_failure_and_no_stop() -> None:
     assert [s.outcome for s in world.run_states()] == ["running"]
 
 
+def test_workers_ended_because_a_node_left_are_no_crash_however_long_it_takes_to_meet() -> None:
+    world, procs = joined()
+    world.leaves("node-b", "gone", "asked to end")
+    for proc in procs[2:] + procs[:2]:
+        world.ends(proc, signal=15, held=True)
+    world.asks(["node-a"], 2)
+    world.run(100)  # it waits for another node
+    assert world.incidents() == []
+    assert [s.outcome for s in world.run_states()] == ["running"]
+    world.asks(["node-c"], 2)
+    world.meets({"node-a": 2, "node-c": 2}, 2, asks=False, first_step=40)
+    world.run(60)
+    assert world.incidents() == []
+    assert world.orders() == []
+
+
+def test_a_node_that_falls_silent_before_its_workers_came_up_is_told_of() -> None:
+    world, procs = joined()
+    for proc in procs:
+        world.ends(proc, signal=9 if proc.rank == 3 else 15)
+    procs = world.meets(NODES, 2, first_step=20)
+    world.procs = [p for p in world.procs if p.node == "node-a"]
+    for proc in procs:
+        proc.phase = "init"
+    world.silent, world.training = {"node-b"}, False
+    world.run(40)
+    assert "node-b" in {node for i in world.incidents() for node in i.nodes if i.state == "open"}
+
+
 def test_a_torchrun_started_anew_on_its_node_is_no_failure() -> None:
     world, procs = joined()
     world.leaves("node-b", "gone", "asked to end")
