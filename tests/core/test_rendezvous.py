@@ -176,18 +176,61 @@ def test_after_an_outage_of_the_store_nobody_is_taken_for_dead() -> None:
     assert b.after == 2
 
 
-def test_a_joiner_whose_agent_is_away_is_not_put_into_a_round() -> None:
-    world = World("abc", min_nodes=2, max_nodes=2)
-    a = world.start("a")
+def test_who_lost_power_while_waiting_is_not_put_into_the_first_round() -> None:
+    world = World("abc", min_nodes=2, max_nodes=3)
+    world.start("a"), world.start("b")
     world.run(2)
     world.power_cut("a")
-    world.run(12)
-    b = world.start("b")
-    world.run(1)
+    world.run(14)
     c = world.start("c")
+    world.run(40)
+    assert places(world, c.run_uid, 1) == ["b", "c"]
+
+
+def test_whoever_forms_a_round_leaves_out_a_node_that_was_cordoned_while_it_waited() -> None:
+    world = World("abc", min_nodes=2, max_nodes=3)
+    a, _, _ = (world.start(node) for node in "abc")
+    world.run(1)
+    world.cordon("b")
+    for _ in range(80):  # b's own agent sleeps and cannot tell it
+        world.turn(world.agents["a"])
+        world.pass_time(0.1)
+    world.run(40)
+    assert places(world, a.run_uid, 1) == ["a", "c"]
+
+
+def test_a_round_whose_meeting_was_not_seen_is_not_made_again() -> None:
+    world = World("ab")
+    a, b = established(world)
+    agent = world.agents["a"]
+    world.rejoin(a)
+    world.rejoin(b)
+    world.run(1)
+    key, launch = KEYS.launch(a.run_uid), launch_of(world, a.run_uid)
+    world.store.write(((key, msgspec.structs.replace(launch, round=5)),))
+    world.look(agent, rv.Txn(((key, 0),), ()))
+    step = rv.decide(agent.view, a.me(), world.now(agent) + 60, UTC, world.timing, "x")
+    assert step == rv.Step(rv.Waiting("the record of round 5 has not been seen yet"), None, a.asked_at + a.timeout_s)
+
+
+def test_who_waits_in_a_launch_that_is_given_up_founds_the_next() -> None:
+    """It came in the very moment in which the last of the others left."""
+    world = World("ab")
+    b = world.start("b")
+    world.turn(world.agents["b"])
+    world.turn(world.agents["a"])
+    a = world.start("a")
+    world.see(world.agents["b"], 1_000_000)
+    (uid,) = [launch.run_uid for launch in world.launches()]
+    last = rv.leave(world.agents["b"].view, uid, "b", b.launcher, "gone", "", UTC)
+    assert last is not None
+    world.turn(world.agents["a"])
+    assert world.store.commit(last, world.agents["b"].view, "b")
+    b.state = "left"
+    b2 = world.start("b")
     world.run(20)
-    assert places(world, b.run_uid, 1) == ["b", "c"]
-    assert (a.state, c.state) == ("dead", "in")
+    assert (a.state, b2.state) == ("in", "in")
+    assert a.run_uid == b2.run_uid != uid
 
 
 def test_the_second_in_line_steps_in_for_an_agent_that_cannot_write() -> None:
