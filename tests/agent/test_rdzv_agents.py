@@ -16,6 +16,7 @@ from torchrun_bench import Torchrun, Torchruns, records_of, torchruns
 
 from rankpulse.core import codec, records
 from rankpulse.core.records import Cordon, Joiner, Launch, Meeting
+from rankpulse.core.rendezvous import label_name
 from rankpulse.store.memory import MemoryStore
 
 pytestmark = pytest.mark.live
@@ -285,6 +286,81 @@ async def test_a_second_conversation_replaces_the_first(dirs: list[str], store: 
         one.watch()
         one.join(nodes=(1, 1))
         assert (await one.meet())["round"] == 2
+
+
+async def test_a_leave_that_overtakes_its_own_join(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
+    """Nobody may wait for a torchrun that left before its joiner was written."""
+    async with Desk(dirs[0], store).at_work() as desk:
+        one = await start(dirs[0])
+        one.join()
+        one.say(leave={"outcome": "gone", "reason": "interrupted"})
+        await one.heard("left")
+        await eventually(lambda: _empty(desk), 10, "nothing left of it")
+        one.say(op="nothing")
+        await one.heard("closed")
+
+
+async def test_one_that_dies_while_it_waits_is_gone(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
+    async with Desk(dirs[0], store).at_work() as desk:
+        one = await start(dirs[0])
+        one.join()
+        await eventually(lambda: joiner(desk, one), 10, "its joiner")
+        one.kill()
+        await eventually(lambda: _empty(desk), 10, "nothing left of it")
+
+
+async def test_one_that_died_while_no_agent_ran_is_gone(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
+    """Known from the disk; where that is lost, from the store and the kernel."""
+    for lost in (False, True):
+        async with Desk(dirs[0], store).at_work() as desk:
+            one = await start(dirs[0])
+            one.join()
+            await eventually(lambda one=one, desk=desk: joiner(desk, one), 10, "its joiner")
+            await desk.die()
+        one.kill()
+        await one.process.wait()
+        if lost:
+            shutil.rmtree(f"{dirs[0]}/spool")
+        async with Desk(dirs[0], store).at_work() as desk:
+            await eventually(lambda desk=desk: _empty(desk), 10, "nothing left of it")
+
+
+async def test_a_timeout_says_who_is_missing(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
+    async with Desk(dirs[0], store).at_work() as desk:
+        one = await start(dirs[0])
+        one.join(timeout_s=0.5)
+        refused = await one.heard("refused")
+        await eventually(lambda: _empty(desk), 10, "nothing left of it")
+    assert refused["kind"] == "timeout"
+    assert "1 of 2 nodes" in refused["reason"]
+
+
+async def test_without_a_store_a_join_times_out_with_the_reason(
+    dirs: list[str], store: MemoryStore, start: Torchruns
+) -> None:
+    store.outage(True)
+    async with Desk(dirs[0], store).at_work():
+        one = await start(dirs[0])
+        one.join(timeout_s=0.5)
+        assert "store" in await one.heard("wait")
+        refused = await one.heard("refused")
+    assert (refused["kind"], "cannot reach the store" in refused["reason"]) == ("timeout", True)
+
+
+async def test_what_lies_under_a_label_and_cannot_be_read(
+    dirs: list[str], store: MemoryStore, start: Torchruns
+) -> None:
+    async with Desk(dirs[0], store).at_work() as desk:
+        key = desk.keys.label(label_name("train", os.geteuid()))
+        await store.put(key, b"\xff")
+        one = await start(dirs[0])
+        one.join()
+        refused = await one.heard("refused")
+        item = await store.get(key)
+    assert refused["kind"] == "corrupt"
+    assert key in refused["reason"]
+    assert item
+    assert item.value == b"\xff"
 
 
 async def test_whoever_launched_nothing_is_harmless(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
