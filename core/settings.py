@@ -119,7 +119,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
             "sidecar_dead_after_s": 12.0,
             "quiet_s": 8.0,
             "stop_settle_s": 40.0,
-            "hang_floor_s": 3.0,
+            "hang_floor_s": 2.0,
         },
         "policy": {"hang_act_s": 0.0, "grace_s": 1.0},
         "monitor": {"lease_ttl_s": 5.0, "tick_interval_s": 0.1},
