@@ -233,8 +233,9 @@ class Rendezvous:
         self._swept_at = self.clock.monotonic()
         living = frozenset(one.launcher for one in self._joiners() if self._takes_part(one.launcher))
         for txn in rendezvous.sweep(self.mirror.view, self.node, living, self.clock.utc()):
-            await write(self.store, self.mirror, self.log, txn)
-            self._swept_at = self.clock.monotonic() - _SWEEP_EVERY_S + _BACKOFF_S[0]  # there may be more to do by now
+            done = await write(self.store, self.mirror, self.log, txn)
+            again_s = _BACKOFF_S[0] if done else _BACKOFF_S[1]  # there may be more to do by now
+            self._swept_at = self.clock.monotonic() - _SWEEP_EVERY_S + again_s
 
     def _joiners(self) -> list[Joiner]:
         rows = (record for record in self.mirror.all(self.keys.rdzv()) if isinstance(record, Joiner))
