@@ -11,6 +11,7 @@ from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, name
 from rankpulse.core.exits import Kind
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Member
+from rankpulse.core.slot import PHASE_INIT
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weighing import SURE, UNKNOWN, Verdict
 
@@ -26,6 +27,7 @@ class Stand(NamedTuple):
 
 
 EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
+BEATS_LATE = 1.1  # intervals, with some jitter: a step may have been made so long before a beat showed it
 
 
 def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: float | None = None) -> Stand | None:
@@ -33,7 +35,7 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
 
     `fresh`: nodes whose beats are on time. `early_s`: a standstill is told of up to so much before its deadline.
     `floor_s`: the deadline where another monitor has found this standstill already, which may have learned more of
-    the run. A step is shown by a beat up to one interval after it was made.
+    the run.
     """
     round_ = run.current
     if not _watched_whole(run, round_) or any(exit_.kind is not Kind.CLEAN for exit_ in round_.exits.values()):
@@ -48,17 +50,18 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
     if any(round_.members[rank].node not in fresh for rank in watched):
         return None
     lasted_s = min(progress.stale_s() for progress in watched.values())
-    spares = [_spare_s(run, progress, floor_s) for progress in watched.values()]
+    starting = not round_.reporting()  # the first step compiles, connects and reads: nothing is learned of that
+    spares = [_spare_s(run, progress, floor_s, starting=starting) for progress in watched.values()]
     if lasted_s <= 0 or any(spare_s + min(early_s, EARLY_SHARE * limit_s) < 0 for spare_s, limit_s in spares):
         return None
     return Stand(watched, left, max(p.step for p in watched.values()), lasted_s, min(spares)[0] >= 0)
 
 
-def _spare_s(run: RunView, progress: RankProgress, floor_s: float | None) -> tuple[float, float]:
+def _spare_s(run: RunView, progress: RankProgress, floor_s: float | None, *, starting: bool) -> tuple[float, float]:
     """By how much a rank is past its deadline (negative: not yet), and the deadline."""
-    limit_s = run.clocks.deadline_s(progress.phase)
+    limit_s = run.clocks.deadline_s(PHASE_INIT if starting else progress.phase)
     limit_s = limit_s if floor_s is None else min(limit_s, floor_s)
-    return progress.stale_s() + run.clocks.settings.heartbeat_interval_s - limit_s, limit_s
+    return progress.stale_s() + BEATS_LATE * run.clocks.settings.heartbeat_interval_s - limit_s, limit_s
 
 
 def _watched_whole(run: RunView, round_: RoundView) -> bool:

@@ -257,6 +257,21 @@ def test_a_worker_that_never_attached_hides_nobodys_hang_and_makes_none() -> Non
     assert "1 of 4 ranks are watched by no agent" in " ".join(incident.reasons)
 
 
+def test_a_long_first_step_of_a_later_round_is_no_hang() -> None:
+    world, procs = trained()
+    world.ends(procs[0], signal=9)
+    for proc in procs[1:]:
+        world.ends(proc, signal=15)
+    for proc in world.meets(NODES, 2):
+        proc.step = proc.first_step = -1  # it compiles, in its train phase
+    world.training = False
+    world.run(60)
+    world.training = True
+    world.run(5)
+    assert [(i.klass, i.outcome) for i in world.incidents()] == [("worker_dead", "recovered")]
+    assert world.orders() == []
+
+
 def test_unarmed_it_is_observed_and_ordered_when_armed() -> None:
     world, procs = trained(armed=False)
     procs[1].state, world.training = "T", False

@@ -85,6 +85,8 @@ def test_all_problems_at_once_each_with_its_key() -> None:
         ({"detect": {"observer_gap_s": 0.05}}, "twice monitor.tick_interval_s"),
         ({"detect": {"hang_floor_s": 1e9}}, "hang_floor_s"),
         ({"policy": {"orders_per_run": -1}}, "orders_per_run"),
+        ({"policy": {"hang_act_s": -1}}, "hang_act_s"),
+        ({"policy": {"grace_s": float("nan")}}, "grace_s"),
     ],
 )
 def test_values_that_make_no_sense(tree: dict, word: str) -> None:
