@@ -213,6 +213,22 @@ def test_a_round_whose_meeting_was_not_seen_is_not_made_again() -> None:
     assert step == rv.Step(rv.Waiting("the record of round 5 has not been seen yet"), None, a.asked_at + a.timeout_s)
 
 
+def test_who_waits_in_a_launch_that_lost_its_label_follows_the_label() -> None:
+    world = World("ac")
+    a = world.start("a")
+    world.run(2)
+    world.agent_down("a")
+    world.run(20)
+    c = world.start("c")
+    world.run(10)
+    old, new = sorted(world.launches(), key=lambda launch: launch.outcome == "")
+    assert old.outcome == "abandoned"
+    world.agent_up("a")
+    world.run(10)
+    assert a.run_uid == c.run_uid == new.run_uid
+    assert {(tr.state, tr.after) for tr in (a, c)} == {("in", 1)}
+
+
 def test_who_waits_in_a_launch_that_is_given_up_founds_the_next() -> None:
     """It came in the very moment in which the last of the others left."""
     world = World("ab")
