@@ -3,6 +3,7 @@
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending, name
 from rankpulse.core.exits import SIGNALS, Exit, Kind
+from rankpulse.core.records import Launcher
 from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import RoundView, RunView
 
@@ -146,7 +147,7 @@ def _stop(
 def _asks_again(run: RunView, exit_: Exit) -> bool:
     """The torchrun of this worker waits for another round, in our rendezvous."""
     waiting = run.joint.waiting() if run.joint is not None else []
-    return any((joiner.node, joiner.launcher) == exit_.launcher for joiner in waiting)
+    return any(Launcher(joiner.node, joiner.launcher) == exit_.launcher for joiner in waiting)
 
 
 def _victims(round_: RoundView, telling: list[Exit], now: float, settings: DetectSettings) -> Diagnosis | None:

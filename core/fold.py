@@ -1,34 +1,23 @@
 """Folding: what each record adds to what is believed. Idempotent, total, and without decisions."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
 from rankpulse.core.fleet import Fleet
+from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
-from rankpulse.core.progress import RankProgress
 from rankpulse.core.settings import Settings
-from rankpulse.core.slot import PHASE_TRAIN
-from rankpulse.core.views import NodeView, Process, RoundView, RunView, Silence, process_of
+from rankpulse.core.views import RunView, process_of
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
 RESTART, RELEASE = "restart", "release"  # kinds of order: a round ends, and: holders end with their trainers
-MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
-
-
-class Return(NamedTuple):
-    """A silent node was heard again."""
-
-    node: str
-    silence_s: float
-    restarted: bool  # another incarnation of its agent
-    moved: tuple[int, int, int] | None  # (rank, step before, step after): proof that its job went on meanwhile
 
 
 class Folder:
@@ -44,18 +33,17 @@ class Folder:
         self.orders: dict[tuple[str, int, str], r.Order] = {}  # by run_uid, round and kind
         self.answers = Answers()  # evidence that was asked for
         self.joint = JointFolder(self.fleet)
+        self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
-        self.returns: list[Return] = []  # taken by the judge
         self.counts: dict[str, int] = {}
         self.refused = 0
         self.outcomes: dict[str, r.RunState] = {}  # as the store has them
-        self._ahead_at: dict[str, float] = {}
         self._folded: dict[str, None] = {}
         self._erased: set[str] = set()
         self._lines: list[ev.Say] = []
         self._by_record: dict[type, Callable[[Any, ev.Seen, bool], None]] = {
-            r.Beat: self._beat,
+            r.Beat: self.beats.beat,
             r.NodeState: self._node_state,
             r.Observation: self._observation,
             r.Roster: self._roster,
@@ -130,7 +118,7 @@ class Folder:
         """Forget an ended run, here and in the store, and what is left of its rendezvous."""
         self.fleet.drop(run)
         self.outcomes.pop(run.uid, None)
-        self._ahead_at.pop(run.uid, None)
+        self.beats.forget(run)
         self.fold(self.keys.run_state(run.uid))
         for number in run.rounds:
             self.fold(self.keys.roster(run.uid, number))
@@ -185,101 +173,7 @@ class Folder:
         if len(self._lines) < LINES_MAX:
             self._lines.append(ev.Say(level, text))
 
-    def sample_run_ahead(self, run: RunView, now: float) -> None:
-        """How far the ranks are apart, once per interval, when all of them have just been seen.
-
-        A late beat shows its ranks as they were: the distance it makes is the path's, not the job's.
-        """
-        interval = self.settings.detect.heartbeat_interval_s
-        round_ = run.current
-        if now - self._ahead_at.get(run.uid, float("-inf")) < interval or not round_.stepped():
-            return
-        if now - min(p.seen_at for p in round_.progress.values()) > 1.25 * interval:
-            return
-        self._ahead_at[run.uid] = now
-        steps = [p.step for p in round_.progress.values()]
-        run.ahead.saw(min(steps), max(steps))
-
     # --- records
-
-    def _beat(self, beat: r.Beat, event: ev.Seen, leading: bool) -> None:
-        node = self.fleet.node(beat.node)
-        if (beat.inc, beat.seq) == (node.inc, node.seq):
-            return
-        if (beat.inc, beat.seq) < (node.inc, node.seq) and not node.relisted:
-            return
-        node.relisted = False
-        silence_s = event.received_at - node.arrival.last if node.arrival.last is not None else 0.0
-        self._arrived(node, beat, event.received_at)
-        for row in beat.ranks:
-            if 0 <= row.run < len(beat.runs) and 0 <= row.phase < len(beat.phases):
-                self._rank(beat, row, event)
-        if node.silent_since is not None:
-            self._returned(node, beat, silence_s, event.received_at)
-        self._moved_meanwhile(node, beat, event.received_at)
-        node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
-
-    def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
-        if beat.inc != node.inc or (node.silent_since is not None and self._others_silent(node)):
-            node.arrival.forget_next()
-        if beat.inc != node.inc:
-            node.leaving = False
-            self.fold(node.goodbye_key)
-            node.goodbye_key = ""
-        node.arrival.beat(now)
-
-    def _others_silent(self, node: NodeView) -> bool:
-        return any(other.silent_since is not None for other in self.fleet.nodes.values() if other is not node)
-
-    def _returned(self, node: NodeView, beat: r.Beat, silence_s: float, now: float) -> None:
-        """Heard again. What its job did meanwhile is judged by the beats that follow: the first may be an old one."""
-        rows = node.beat.ranks if node.beat is not None else ()
-        node.silence = Silence(silence_s, now, {(row.pid, row.start): row.step for row in rows})
-        node.silent_since = None
-        self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, None))
-
-    def _moved_meanwhile(self, node: NodeView, beat: r.Beat, now: float) -> None:
-        """Steps beyond what the time since the silence allows were made during it."""
-        silence = node.silence
-        if silence is None:
-            return
-        since_s = now - silence.ended_at
-        for row in beat.ranks:
-            before = silence.steps.get((row.pid, row.start), row.step)
-            found = self.fleet.where(Process(beat.node, row.pid, row.start))
-            step_s = found[0].clocks.typical_step_s() if found is not None else None
-            if (
-                before >= 0
-                and row.step > before
-                and (row.step - before) * (step_s or 0.0) > silence.lasted_s / 2 + since_s
-            ):
-                self.returns.append(Return(node.name, silence.lasted_s, False, (row.rank, before, row.step)))
-                node.silence = None
-                return
-        if since_s > MOVED_WITHIN_S:
-            node.silence = None
-
-    def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen) -> None:
-        member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)
-        placed = self.fleet.place(beat.runs[row.run], member, event.received_at, event.revision)
-        if placed is None:
-            return
-        run, round_ = placed
-        if round_.members.get(row.rank) != member or process_of(member) in round_.exits:
-            return
-        self._progress(run, round_, row, beat.phases[row.phase][:16], event.received_at)
-
-    def _progress(self, run: RunView, round_: RoundView, row: r.RankRow, phase: str, now: float) -> None:
-        progress = round_.progress.setdefault(row.rank, RankProgress(moved_at=now))
-        if (row.step, phase) != (progress.step, progress.phase):
-            elapsed = now - progress.moved_at
-            if phase != progress.phase:
-                run.clocks.stayed(progress.phase, elapsed)
-            elif phase == PHASE_TRAIN and progress.step >= 0:
-                run.clocks.stepped(row.step - progress.step, elapsed)
-            progress.moved_at = now
-        progress.step, progress.phase, progress.state = row.step, phase, row.state
-        progress.first_step, progress.seen_at = row.first_step, now
 
     def _beat_gone(self, name: str) -> None:
         """The lease ran out. Never a verdict; but a node that left, or on which nothing runs, is no longer watched."""

@@ -85,7 +85,7 @@ class Judge:
         if not run.open():
             self._tidy.sweep(run)
             return False
-        self._folder.sample_run_ahead(run, self._desk.now)
+        self._folder.beats.sample_run_ahead(run, self._desk.now)
         self._orphans(run)
         for number in sorted(run.rounds):
             ending = self._ending(run, run.rounds[number])

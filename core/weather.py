@@ -8,7 +8,7 @@ from rankpulse.core import records as r
 from rankpulse.core import silence
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
-from rankpulse.core.fold import Return
+from rankpulse.core.fold_beats import Return
 from rankpulse.core.sight import Sight
 from rankpulse.core.views import NodeView
 
@@ -35,7 +35,7 @@ class Weather:
 
     def judge(self, fresh: set[str], sight: Sight) -> None:
         desk = self._desk
-        returns, desk.folder.returns = desk.folder.returns, []
+        returns, desk.folder.beats.returns = desk.folder.beats.returns, []
         watched = [n for n in desk.folder.fleet.nodes.values() if not n.leaving and n.arrival.last is not None]
         late = [n for n in watched if n.silent_since is not None and sight.proves(n.silent_since, desk.now)]
         shared = silence.shared_delay(late, len(watched), desk.now, desk.settings.detect)
