@@ -42,6 +42,8 @@ class Watched(World):
     round_: int = 1
 
     def apply(self, action: ev.Action) -> None:
+        if isinstance(action, ev.Write):
+            assert not action.key.startswith((self.keys.orders(), self.keys.gates())), "created, never overwritten"
         if isinstance(action, ev.Create) and not self.refuse_writes:
             assert action.key not in self.store, f"created twice: {action.key}"
             self.created.append((action.key, action.record))
