@@ -88,12 +88,17 @@ class AgentLine:
 
     def receive(self) -> list[dict[str, Any]]:
         """What has come, in order. A line that ends, or speaks what we do not understand, is closed."""
+        resets = 0
         while self._socket is not None and len(self._rest) < _BUFFER_MAX:
             try:
                 data = self._socket.recv(_READ)
             except BlockingIOError:
                 break
             except OSError as error:
+                # it ended with words of ours unread; what it said last is still there
+                resets += 1
+                if resets == 1 and isinstance(error, ConnectionResetError):
+                    continue
                 self.close(str(error))
                 break
             if not data:

@@ -119,7 +119,8 @@ def _at_exit() -> None:
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or getattr(sys, "last_type", None)
         pulse.finish(error)
         if _Process.socket:
-            os.unlink(_Process.socket)
+            os.unlink(_Process.socket)  # nobody asks any more
+            interfaces.let_server_finish(_Process.socket)
     except Exception:  # at the very end there is nobody left to tell
         return
 

@@ -7,16 +7,16 @@ While a round stands, nothing that happens to the agent or the store is noticed 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch.distributed.elastic.rendezvous import api
 
 from rankpulse.trainer import rdzvconf, stores
 from rankpulse.trainer.agentline import AgentLine, socket_path
+from rankpulse.trainer.session import JOIN_RETRY_S, NoAgent, Session, say
 
 PROTOCOL = 1
-JOIN_RETRY_S = 0.25
 LEAVE_S = 2.0
 TRIES = 3  # of a round whose members do not come together in its store
 EVIDENCE = {
@@ -72,13 +72,10 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._label, self._nodes, self._conf, self._address = label, nodes, conf, address
-        self._line, self._reach_s, self._clock = line, reach_s, clock
+        self._agent = Session(line, (conf.agent_wait_s, conf.join_timeout), clock=clock)
+        self._reach_s, self._clock = reach_s, clock
         self._join = self._round = 0
         self._run_uid = ""
-        self._greeted = False  # by the agent, on this line
-        self._inbox: list[dict[str, Any]] = []
-        self._known = False  # an agent has answered before
-        self._objection = ""  # why the agent does not want to talk to us
         self._waiting = 0  # torchruns that wait for the next round, as the agent says
         self._restarting = False
         self._refused = ""  # the kind of the refusal
@@ -128,7 +125,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         return store
 
     def _tick(self, seconds: float) -> None:
-        self._line.wait(seconds)
+        self._agent.line.wait(seconds)
         if self.num_nodes_waiting() > 0:
             raise stores.NotTogether("a member is gone or waits for the next round already")
 
@@ -139,62 +136,25 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
             "run_uid": self._run_uid, "after": self._round, "address": self._address, "port": port,
             "last_call_s": self._conf.last_call_timeout, "timeout_s": self._conf.join_timeout,
         }  # fmt: skip
-        if self._line.connected:
-            self._line.send({"join": request})
-        away_since, said = self._clock(), ""
+        self._agent.begin()
+        self._agent.line.send({"join": request})
         while True:
-            if self._open(1.0 if self._objection else JOIN_RETRY_S):
-                self._line.send({"join": request})
-            self._line.wait(JOIN_RETRY_S)
-            for message in self._listen():
+            if self._agent.open(JOIN_RETRY_S):
+                self._agent.line.send({"join": request})
+            self._agent.line.wait(JOIN_RETRY_S)
+            for message in self._agent.listen():
                 if "met" in message:
                     return _met(message["met"])
                 if "refused" in message:
                     self._refuse(message["refused"])
-                if "wait" in message:
-                    self._objection, said = "", _tell(said, message["wait"])
-            if self._line.connected and self._greeted and not self._objection:
-                away_since = self._clock()
-            elif self._clock() - away_since > 1.0:
-                said = _tell(said, self._nobody_answers(self._clock() - away_since))
-
-    def _open(self, retry_s: float = 1.0) -> bool:
-        opened = self._line.open(retry_s)
-        if opened:
-            self._greeted, self._inbox = False, []
-        return opened
-
-    def _listen(self) -> Iterator[dict[str, Any]]:
-        """What the agent said; greetings and errors are taken care of. Who stops in between goes on from there."""
-        self._inbox += self._line.receive()
-        while self._inbox:
-            message = self._inbox.pop(0)
-            if "ok" in message:
-                self._greeted = self._known = True
-            elif "error" in message:
-                self._greeted, self._objection = False, str(message["error"])[:300]
-                self._line.close(self._objection)
-            yield message
-
-    def _nobody_answers(self, away_s: float) -> str:
-        """The line for people who wait; raises once that has been long enough."""
-        patient = self._known and not self._objection
-        limit_s = self._conf.join_timeout if patient else self._conf.agent_wait_s
-        what = (
-            f"no agent at {self._line.path} ({self._line.trouble or 'it does not answer'}): start one on this node "
-            "with `rankpulse agent`, and give torchrun its run directory with RANKPULSE_DIR or --rdzv-endpoint"
-        )
-        if self._objection:
-            what = f"the agent at {self._line.path} does not let this torchrun join: {self._objection}"
-        if away_s > limit_s:
-            say(what)
-            raise api.RendezvousConnectionError(f"{what} (waited {limit_s:.0f} s)")
-        return what
+            try:
+                self._agent.mind()
+            except NoAgent as error:
+                raise api.RendezvousConnectionError(str(error)) from None
 
     def _refuse(self, refused: Any) -> None:
-        kind, reason = ("", "")
-        if isinstance(refused, dict):
-            kind, reason = str(refused.get("kind", "")), str(refused.get("reason", ""))[:1000]
+        said = refused if isinstance(refused, dict) else {}
+        kind, reason = str(said.get("kind", "")), str(said.get("reason", ""))[:1000]
         self._refused = kind
         say(f"no round for this node: {reason}")
         raise _ERRORS.get(kind, api.RendezvousError)(f"rankpulse: {reason}")
@@ -204,20 +164,20 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
     def num_nodes_waiting(self) -> int:
         """How many wait for the next round, so that this one has to end. Never raises, never blocks."""
         try:
-            if self._open():
+            if self._agent.open():
                 self._watch()
-            for message in self._listen():
+            for message in self._agent.listen():
                 self._fold(message.get("again"))
             if self._waiting and not self._restarting:
                 self._restarting = True
-                self._line.send({"restarting": {"round": self._round}})
+                self._agent.line.send({"restarting": {"round": self._round}})
         except Exception as error:  # torchelastic would die of it, and the job with it
-            self._line.close(f"{type(error).__name__}: {error}")
+            self._agent.line.close(f"{type(error).__name__}: {error}")
         return self._waiting
 
     def _watch(self) -> None:
         """Tell an agent that has just been started, or found again, where we are."""
-        self._line.send({"watch": {"run_uid": self._run_uid, "round": self._round, "join": self._join}})
+        self._agent.line.send({"watch": {"run_uid": self._run_uid, "round": self._round, "join": self._join}})
 
     def _fold(self, again: Any) -> None:
         """An order for another round than ours is void."""
@@ -244,18 +204,18 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         if not self._join:
             return True
         try:
-            if self._open(retry_s=0.0) and self._round:
+            if self._agent.open(0.0) and self._round:
                 self._watch()
-            self._line.send({"leave": {"outcome": outcome, "reason": reason}})
+            self._agent.line.send({"leave": {"outcome": outcome, "reason": reason}})
             until = self._clock() + LEAVE_S
-            while self._line.connected and self._clock() < until:
-                self._line.wait(until - self._clock())
-                if any("left" in message for message in self._listen()):
+            while self._agent.line.connected and self._clock() < until:
+                self._agent.line.wait(until - self._clock())
+                if any("left" in message for message in self._agent.listen()):
                     return True
         except Exception as error:
-            self._line.close(f"{type(error).__name__}: {error}")
+            self._agent.line.close(f"{type(error).__name__}: {error}")
         finally:
-            self._line.close()
+            self._agent.line.close()
         return False
 
 
@@ -286,22 +246,6 @@ def _met(said: Any) -> Met:
             "the agent answered a join with what this rankpulse does not understand: run the same version in both"
         )
     return met
-
-
-def _tell(said: str, text: object) -> str:
-    """Say `text` unless it was said last; returns what was."""
-    if not isinstance(text, str) or text == said:
-        return said
-    say(f"waiting: {text[:1000]}")
-    return text
-
-
-def say(text: str) -> None:
-    try:
-        sys.stderr.write(f"rankpulse: {text}\n")
-        sys.stderr.flush()
-    except Exception:  # stderr may be closed or absent
-        return
 
 
 def _first_line(error: BaseException) -> str:

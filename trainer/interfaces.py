@@ -6,6 +6,7 @@ Every function returns "ok" or why the capability is missing. See docs/torch-int
 import importlib
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -74,6 +75,27 @@ def open_worker_server(torch: Any, path: str) -> str:
     except Exception as error:
         return f"_WorkerServer refused: {type(error).__name__}: {error}"
     return _keep_for_ever(server)
+
+
+def let_server_finish(path: str, patience_s: float = 0.5) -> None:
+    """Before the interpreter ends: let requests that reached the server on `path` be answered. Nobody asks: no wait.
+
+    A handler that gets Python's lock only while the interpreter ends is torn out of C++ code that does not stand it:
+    the process would abort.
+    """
+    until = time.monotonic() + patience_s
+    while _sockets_at(path) > 1 and time.monotonic() < until:
+        time.sleep(0.005)
+
+
+def _sockets_at(path: str) -> int:
+    """How many sockets have that address: the listening one, and one for each request under way."""
+    name = b" " + os.fsencode(path) + b"\n"
+    try:
+        with open("/proc/net/unix", "rb") as table:
+            return sum(line.endswith(name) for line in table)
+    except OSError:
+        return 0
 
 
 def _keep_for_ever(server: object) -> str:

@@ -86,10 +86,12 @@ def test_it_tries_no_more_often_than_asked(far: Far, tmp_path: Path) -> None:
     line.close()
 
 
-def test_the_end_of_the_agent_is_noticed_and_its_last_words_are_heard(far: Far, line: AgentLine) -> None:
+@pytest.mark.parametrize("read", [True, False], ids=["read", "reset"])
+def test_the_end_of_the_agent_is_noticed_and_its_last_words_are_heard(far: Far, line: AgentLine, read: bool) -> None:
     line.open()
     connection = far.accept()
-    connection.recv(4096)  # what it leaves unread would turn its end into a reset
+    if read:  # what it leaves unread turns its end into a reset
+        connection.recv(4096)
     connection.sendall(b'{"again":{"round":1}}\n')
     far.close()
     heard = []

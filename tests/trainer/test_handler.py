@@ -393,7 +393,7 @@ def test_torch_makes_it_from_its_parameters(tmp_path: Path, capfd: pytest.Captur
     made = get_rendezvous_handler(parameters(join_timeout="5", is_host="1"))
     assert isinstance(made, handler.Handler)
     assert (made.get_run_id(), made._address, made._conf.join_timeout) == ("job", "10.1.2.3", 5.0)
-    assert made._line.path == f"{tmp_path}/agent.sock"
+    assert made._agent.line.path == f"{tmp_path}/agent.sock"
     assert "is_host: unknown here" in capfd.readouterr().err
 
 

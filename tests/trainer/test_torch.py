@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def test_the_worker_server_answers_while_the_main_thread_is_busy(job: Any) -> No
     running.kill()
 
 
-@pytest.mark.drill  # not settled: now and then torch aborts here, see docs/torch-interfaces.md
+@pytest.mark.live
 def test_the_process_ends_in_peace_while_its_server_is_asked_for_the_lock(job: Any) -> None:
     running = job.start(ATTACH + "pulse.step(1); print('up', flush=True); sys.stdin.readline()")
     assert running.stdout.readline() == "up\n"
@@ -195,6 +196,24 @@ def test_the_process_ends_in_peace_while_its_server_is_asked_for_the_lock(job: A
     assert not os.path.exists(path)
     for client in asking:
         client.close()
+
+
+def test_the_end_waits_for_requests_under_way_and_for_nothing_else(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.sock")
+    interfaces.let_server_finish(path, patience_s=60.0)
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(path)
+        listener.listen()
+        interfaces.let_server_finish(path, patience_s=60.0)
+        client.connect(path)
+        server, _ = listener.accept()
+        threading.Timer(0.1, server.close).start()
+        interfaces.let_server_finish(path, patience_s=60.0)
+        assert server.fileno() == -1
+        second = socket.socket(socket.AF_UNIX)
+        second.connect(path)
+        interfaces.let_server_finish(path, patience_s=0.05)  # one that never ends is not waited for
+        second.close()
 
 
 @pytest.mark.live
