@@ -14,7 +14,7 @@ import pytest
 from rankpulse.core import catalogue, diagnosis, policy, records, settings
 
 REPO = Path(__file__).resolve().parents[2]
-ROOMS = ("agent", "bench", "cli", "core", "drills", "monitor", "store", "trainer")
+ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "store", "trainer")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -160,10 +160,10 @@ def test_every_metric_is_documented(metric: catalogue.Metric) -> None:
 
 def test_every_class_and_action_has_its_advice() -> None:
     told = section("docs/operations.md", "Incident classes")
-    outcomes = (diagnosis.STOPPED_BY_USER, diagnosis.FINISHED, diagnosis.FAILED)
+    outcomes = (diagnosis.STOPPED_BY_USER, diagnosis.FINISHED, diagnosis.FAILED, diagnosis.ABANDONED)
     classes = {value for name, value in vars(diagnosis).items() if name.isupper() and isinstance(value, str)}
     assert [name for name in classes - set(outcomes) if f"| `{name}` |" not in told] == []
-    actions = (policy.NONE, policy.ADOPT, policy.RESTART, policy.OBSERVE, policy.PAGE)
+    actions = {value for name, value in vars(policy).items() if name.isupper() and isinstance(value, str)}
     assert [name for name in actions if f"`{name}`" not in told] == []
     assert [name for name in outcomes if f"| `{name}` |" not in text("docs/operations.md")] == []
 
