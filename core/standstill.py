@@ -24,9 +24,11 @@ class Stand(NamedTuple):
     highest: int  # step
     lasted_s: float  # by received beats alone
     ripe: bool  # past its phase's deadline: an incident, no mere suspicion
+    overdue: bool  # for so long past it that it is one even when nobody is to blame
 
 
 EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
+OVERDUE_S = 6.0  # past a deadline: ranks that save or tidy up together stand still for a while, and nobody is to blame
 BEATS_LATE = 1.1  # intervals, with some jitter: a step may have been made so long before a beat showed it
 
 
@@ -54,7 +56,8 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
     spares = [_spare_s(run, progress, floor_s, starting=starting) for progress in watched.values()]
     if lasted_s <= 0 or any(spare_s + min(early_s, EARLY_SHARE * limit_s) < 0 for spare_s, limit_s in spares):
         return None
-    return Stand(watched, left, max(p.step for p in watched.values()), lasted_s, min(spares)[0] >= 0)
+    spare_s = min(spares)[0]
+    return Stand(watched, left, max(p.step for p in watched.values()), lasted_s, spare_s >= 0, spare_s >= OVERDUE_S)
 
 
 def _spare_s(run: RunView, progress: RankProgress, floor_s: float | None, *, starting: bool) -> tuple[float, float]:

@@ -55,9 +55,13 @@ class Suspicions:
         if stand is None:
             self._of.pop(run.uid, None)
             return None, 0.0
-        if run.joint is None:
-            return (diagnosed(run.current, stand, None, (), desk.now) if stand.ripe else None), stand.lasted_s
-        return self._with_evidence(run, stand), stand.lasted_s
+        if run.joint is not None:
+            found = self._with_evidence(run, stand)
+        else:
+            found = diagnosed(run.current, stand, None, (), desk.now) if stand.ripe else None
+        if found is not None and found.klass == d.UNKNOWN and not stand.overdue and self._incident(run) is None:
+            found = None  # nobody is to blame, and it may well be that all of them are busy: no incident yet
+        return found, stand.lasted_s
 
     def wanted(self, order: r.Order) -> bool:
         """Whether this order of evidence is still needed."""

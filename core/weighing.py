@@ -161,7 +161,12 @@ def _in_the_kernel(scene: Scene) -> Guess | None:
 
 def _nobody(scene: Scene) -> Guess:
     stuck = waits.all_there(scene.rows)
-    why = f"{stuck}: the link between them or the library" if stuck else "no rank differs from the others"
+    seen = [position for row in scene.rows.values() for position in row.positions]
+    why = "no rank differs from the others"
+    if stuck:
+        why = f"{stuck}: the link between them or the library"
+    elif seen and not any(map(waits.is_open, seen)):
+        why = "no rank waits in a collective: they are busy elsewhere (data, evaluation, a save), or ending"
     return Guess((), UNKNOWN, (f"no laggard: {why}",))
 
 

@@ -111,6 +111,12 @@ def test_nobody_differs() -> None:
     assert "no laggard: all 4 ranks seen in it have called all_reduce 8" in " ".join(found.reasons)
 
 
+def test_all_outside_of_collectives() -> None:
+    found = verdict(*(row(rank, at("world", 8, 8)) for rank in range(WORLD)))
+    assert (names(found), found.confidence) == ([], 0.3)
+    assert "no rank waits in a collective" in found.reasons[0]
+
+
 def test_what_is_missing_is_evidence_and_doubt() -> None:
     found = weigh({"node-a": (waiting(0), waiting(1)), "node-b": (waiting(2),)}, MEMBERS)
     assert names(found) == [3]
