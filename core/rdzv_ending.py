@@ -40,7 +40,7 @@ def _closing(view: View, run: Run, launch: r.Launch, who: Torchrun, outcome: str
     member = any((p.node, p.launcher) == who for p in run.members)
     if member and outcome in ("finished", "failed") and who[0] not in view.cordons:
         return closed(launch, outcome, f"{who[0]}: {reason}")
-    if run.joiners.keys() - run.left.keys() == {who}:
+    if run.taking_part.keys() == {who}:
         return closed(launch, "abandoned", f"the last to leave was {who[0]}: {reason}")
     return None
 
@@ -65,8 +65,9 @@ def sweep(view: View, node: str, living: frozenset[str], at: float) -> list[Txn]
 
 def _is_deserted(run: Run) -> bool:
     """Whether everybody has left. An open launch without any joiner has not been seen whole."""
-    is_closed = run.launch is None or bool(run.launch.record.closed)
-    return len(run.left) == len(run.joiners) and (is_closed or (bool(run.joiners) and not run.unseen))
+    if run.launch is None or run.launch.record.closed:
+        return len(run.left) == len(run.joiners)
+    return bool(run.joiners) and not run.unseen and not run.taking_part
 
 
 def _is_sweeper(view: View, run: Run, node: str) -> bool:

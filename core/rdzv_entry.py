@@ -138,13 +138,15 @@ def _closed(view: View, run: Run, me: Me, at: float) -> Step:
 
 def _nobody_at(view: View, run: Run, me: Me, timing: Timing) -> float:
     """From when on nobody of the launch takes part: -inf when all have left, inf while somebody is there."""
+    if run.unseen:
+        return math.inf  # its newest round will be seen
     latest = -math.inf
-    if run.launch is not None and (run.unseen or not run.joiners):
-        latest = run.launch.at + timing.absent_s  # there is more of it than has been seen
-    for (node, launcher), seen in run.joiners.items():
-        if seen.record.left or (node, launcher) == (me.node, me.launcher):
+    if run.launch is not None and not run.joiners:
+        latest = run.launch.at + timing.absent_s  # somebody founded it, and has not been seen yet
+    for (node, launcher), known_at in run.taking_part.items():
+        if (node, launcher) == (me.node, me.launcher):
             continue
-        gone = view.gone_since(node, seen.at, me.node)
+        gone = view.gone_since(node, known_at, me.node)
         if gone is None:
             return math.inf
         latest = max(latest, gone + timing.absent_s)
@@ -209,7 +211,7 @@ def _deserted(old: Run, me: Me) -> set[str]:
     """Nodes of torchruns that have not left: their agents must be away still when the label is taken over."""
     if old.launch is None or old.launch.record.closed:
         return set()
-    return {node for node, launcher in old.joiners.keys() - old.left.keys() if node != me.node}
+    return {node for node, _ in old.taking_part if node != me.node}
 
 
 def _moved(view: View, me: Me, to: str, at: float) -> tuple[tuple[str, r.Record], ...]:

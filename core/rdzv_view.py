@@ -45,6 +45,13 @@ class Run:
         return newest if newest > self.last else 0
 
     @property
+    def taking_part(self) -> dict[Torchrun, float]:
+        """Who has not left, and since when that is known; also members whose joiner was not seen yet."""
+        there = {who: seen.at for who, seen in self.joiners.items() if who not in self.left}
+        unseen = [who for who in self._members if who not in self.joiners]
+        return there | dict.fromkeys(unseen, self.meetings[self.last].at if unseen else 0.0)
+
+    @property
     def members(self) -> tuple[r.Place, ...]:
         """Of the newest round, in order of group rank."""
         return self.meetings[self.last].record.places if self.last else ()

@@ -568,6 +568,21 @@ def test_a_label_whose_launch_was_not_seen_yet_is_not_taken_over() -> None:
     assert a.run_uid == b.run_uid != ""
 
 
+def test_a_run_whose_round_was_not_seen_yet_is_not_taken_over_however_long_that_lasts() -> None:
+    world = World("abc")
+    a, _ = established(world)
+    agent, c = world.agents["c"], world.start("c")
+    agent.view = rv.View(KEYS)
+    agent.known.clear()
+    agent.view.relisted(frozenset(), world.now(agent))
+    label_key = KEYS.label(rv.label_name("job", 0))
+    world.look(agent, rv.Txn(((label_key, 0), (KEYS.launch(a.run_uid), 0)), ()))
+    step = rv.decide(agent.view, c.me(), world.now(agent) + 60, UTC, world.timing, "run-c")
+    assert step.txn is not None
+    assert [type(record) for _, record in step.txn.puts] == [r.Joiner]
+    assert step.txn.puts[0][0].startswith(KEYS.rdzv() + a.run_uid)
+
+
 def test_a_torchrun_that_ended_while_its_agent_was_away_is_missed_by_the_next() -> None:
     world = World("ab", min_nodes=1, max_nodes=2)
     a, b = world.start("a", last_call_s=5.0), world.start("b", last_call_s=5.0)
