@@ -11,6 +11,8 @@ from rankpulse.core.settings import DetectSettings
 from rankpulse.core.slot import PHASE_TRAIN
 from rankpulse.core.views import NodeView, Process, RoundView, RunView, Silence, process_of
 
+BEAT_SLACK = 1.5  # a beat may be that much longer than its interval
+SOONEST = 0.33  # of that: a beat that comes sooner was held up before
 MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
 
 
@@ -58,14 +60,25 @@ class BeatFolder:
             return
         node.relisted = False
         silence_s = event.received_at - node.arrival.last if node.arrival.last is not None else 0.0
+        span_s = self._span_s(node, beat)
         self._arrived(node, beat, event.received_at)
         for row in beat.ranks:
             if 0 <= row.run < len(beat.runs) and 0 <= row.phase < len(beat.phases):
-                self._rank(beat, row, event)
+                self._rank(beat, row, event, span_s)
         if node.silent_since is not None:
             self._returned(node, beat, silence_s, event.received_at)
         self._moved_meanwhile(node, beat, event.received_at)
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
+
+    def _span_s(self, node: NodeView, beat: r.Beat) -> float:
+        """How much of the node's own time lies between this beat and the last, at most, by its own count.
+
+        Beats that were held up arrive late and then all at once: when they arrive says nothing of what ranks did
+        in between.
+        """
+        beats = beat.seq - node.seq if beat.inc == node.inc else 1
+        interval = node.state.interval_s if node.state is not None else self._detect.heartbeat_interval_s
+        return BEAT_SLACK * max(beats, 1) * interval
 
     def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
         if beat.inc != node.inc or (node.silent_since is not None and self._others_silent(node)):
@@ -107,7 +120,7 @@ class BeatFolder:
         if since_s > MOVED_WITHIN_S:
             node.silence = None
 
-    def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen) -> None:
+    def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen, span_s: float) -> None:
         member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)
         placed = self._fleet.place(beat.runs[row.run], member, event.received_at, event.revision)
         if placed is None:
@@ -115,16 +128,19 @@ class BeatFolder:
         run, round_ = placed
         if round_.members.get(row.rank) != member or process_of(member) in round_.exits:
             return
-        self._progress(run, round_, row, beat.phases[row.phase][:16], event.received_at)
+        self._progress(run, round_, row, beat.phases[row.phase][:16], event.received_at, span_s)
 
-    def _progress(self, run: RunView, round_: RoundView, row: r.RankRow, phase: str, now: float) -> None:
-        progress = round_.progress.setdefault(row.rank, RankProgress(moved_at=now))
+    def _progress(self, run: RunView, round_: RoundView, row: r.RankRow, phase: str, now: float, span_s: float) -> None:
+        progress = round_.progress.setdefault(row.rank, RankProgress(moved_at=now, seen_at=now))
+        gap_s = now - progress.seen_at
+        progress.still_s += min(gap_s, span_s)
+        progress.timely &= span_s * SOONEST <= gap_s <= span_s
         if (row.step, phase) != (progress.step, progress.phase):
             elapsed = now - progress.moved_at
             if phase != progress.phase:
                 run.clocks.stayed(progress.phase, elapsed)
-            elif phase == PHASE_TRAIN and progress.step >= 0:
+            elif phase == PHASE_TRAIN and progress.step >= 0 and progress.timely:
                 run.clocks.stepped(row.step - progress.step, elapsed)
-            progress.moved_at = now
+            progress.moved_at, progress.still_s, progress.timely = now, 0.0, True
         progress.step, progress.phase, progress.state = row.step, phase, row.state
         progress.first_step, progress.seen_at = row.first_step, now

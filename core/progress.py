@@ -25,10 +25,11 @@ class RankProgress:
     state: str = "?"
     moved_at: float = -math.inf  # when a beat first showed this step and phase
     seen_at: float = -math.inf  # when the last beat about it arrived
+    still_s: float = 0.0  # for how long, by received beats alone, step and phase have stood still
+    timely: bool = True  # the beats since it last moved came one by one: what they tell of durations can be learned
 
     def stale_s(self) -> float:
-        """For how long, by received beats alone, step and phase have stood still."""
-        return max(self.seen_at - self.moved_at, 0.0)
+        return self.still_s
 
     def resting(self) -> bool:
         """Standing still on purpose: paused, closed, or held by a debugger."""

@@ -43,6 +43,9 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
         print(missing, file=sys.stderr)
         return 2
     directory = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="rankpulse-demo-"))
+    if directory.is_dir() and any(directory.iterdir()):
+        print(f"{directory} is not empty: name a directory of its own for --keep", file=sys.stderr)
+        return 2
     try:
         directory.mkdir(parents=True, exist_ok=True)
         report = asyncio.run(_play(names or list(SCENES), directory, as_json, seed))
