@@ -9,7 +9,7 @@ from rankpulse.agent.sock import Garbage
 
 _Name = Annotated[str, Meta(max_length=128)]
 _Label = Annotated[str, Meta(min_length=1, max_length=256)]
-_Address = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:%\[\]-]{1,255}$")]
+_Address = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._:%\[\]-]{1,255}\Z")]
 _Count = Annotated[int, Meta(ge=1, le=100_000)]
 _Number = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]

@@ -89,7 +89,12 @@ class Rendezvous:
         """Until cancelled."""
         while True:
             self._spent_s = 0.0
-            wait_s = await self._pass()
+            try:
+                wait_s = await self._pass()
+            except Exception as error:  # the view, the presence and every conversation live on
+                text = f"{type(error).__name__}: {error}"[:300]
+                self.log.change("rendezvous", "error", f"rendezvous: {text}")
+                wait_s = _AGAIN_S
             if self._spent_s > _DEAR_S:  # many nodes arrive one after the other: each look is for all that came since
                 await asyncio.sleep(min(9 * self._spent_s, _BACKOFF_S[1] / 4))
             try:
@@ -104,10 +109,8 @@ class Rendezvous:
         """Everything that is due, once; returns the seconds until something is due again."""
         due = self._swept_at + _SWEEP_EVERY_S
         for one in list(self.torchruns.table.values()):
-            if one.me is not None:
-                due = min(due, await self._ask_safely(one))
-            elif not one.left and (one.leaving or one.dead):
-                due = min(due, await self._part(one))
+            if one.me is not None or (not one.left and (one.leaving or one.dead)):
+                due = min(due, await self._serve(one))
         if self._can_write() and self.clock.monotonic() >= self._swept_at + _SWEEP_EVERY_S:
             await self._sweep()
             due = min(due, self._swept_at + _SWEEP_EVERY_S)
@@ -116,17 +119,17 @@ class Rendezvous:
     def _can_write(self) -> bool:
         return self.mirror.sighted and self.named()
 
-    # -- asking for a round -------------------------------------------------------------------------------------
-    async def _ask_safely(self, one: Torchrun) -> float:
+    async def _serve(self, one: Torchrun) -> float:
         """What one torchrun makes us stumble over does not cost the others."""
         try:
-            return await self._ask(one)
+            return await (self._ask(one) if one.me is not None else self._part(one))
         except Exception as error:
             text = f"{type(error).__name__}: {error}"[:300]
             self.log.change(f"ask {one.launcher}", "error", f"launcher {one.launcher} cannot be served: {text}")
             one.send({"wait": "the agent has an error of its own with this run: see its log"})
             return self.clock.monotonic() + _AGAIN_S
 
+    # -- asking for a round -------------------------------------------------------------------------------------
     async def _ask(self, one: Torchrun) -> float:
         """Decide for a torchrun that waits; returns when to do so again."""
         me, now = one.me, self.clock.monotonic()

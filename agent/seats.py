@@ -42,6 +42,6 @@ def load(folder: Folder, boot_id: str) -> tuple[SeatRow, ...]:
 
 
 def save(folder: Folder, boot_id: str, rows: tuple[SeatRow, ...]) -> None:
-    """Whole or not at all. A disk that is full costs only the memory of this, so errors pass."""
-    with contextlib.suppress(OSError):
+    """Whole or not at all. A disk that is full, or what cannot be written, costs only the memory of this."""
+    with contextlib.suppress(OSError, ValueError):
         folder.write(_NAME, msgspec.json.encode(Table(boot_id, rows)))

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from rankpulse.agent import proc
 
 LINE_MAX: Final = 4096
@@ -64,7 +66,7 @@ class Line:
             line = await self._reader.readline()
             if not line.endswith(b"\n"):
                 return None
-            message = json.loads(line)
+            message = msgspec.json.decode(line)  # strict: no lone surrogates, which nothing could write down again
         except (OSError, asyncio.IncompleteReadError):
             return None
         except (ValueError, RecursionError):  # also a line over the limit

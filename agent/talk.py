@@ -11,6 +11,7 @@ from rankpulse.agent.rdzv import Rendezvous
 from rankpulse.agent.sock import Garbage, Line, Peer
 from rankpulse.agent.torchruns import Torchrun
 from rankpulse.core.rendezvous import Me, Met
+from rankpulse.core.words import printable
 
 _LEAVE_S: Final = 1.5  # how long a torchrun waits to hear that its leaving is written
 
@@ -107,7 +108,7 @@ class Talk:
         self.rendezvous.look()
 
     async def _leave(self, one: Torchrun, said: messages.Leave) -> None:
-        self.rendezvous.leave(one, said.outcome, said.reason)
+        self.rendezvous.leave(one, said.outcome, printable(said.reason, 200))
         deadline = asyncio.get_running_loop().time() + _LEAVE_S
         while one.leaving and not one.left and asyncio.get_running_loop().time() < deadline:
             one.moved.clear()

@@ -378,8 +378,18 @@ async def test_whoever_launched_nothing_is_harmless(dirs: list[str], store: Memo
 
 @pytest.mark.parametrize(
     "message",
-    [{"dance": 1}, {"join": {}}, {"join": 3}, {"watch": {"run_uid": "a/b"}}, {"leave": {"outcome": "rich"}}, {}],
-    ids=range(6),
+    [
+        {"dance": 1},
+        {"join": {}},
+        {"join": 3},
+        {"watch": {"run_uid": "a/b"}},
+        {"leave": {"outcome": "rich"}},
+        {"leave": {"outcome": "failed", "reason": "\ud800"}},  # half a character: nothing could write it down again
+        {"join": {"label": "\ud800", "min_nodes": 1, "max_nodes": 1, "join": 1, "address": "127.0.0.1", "port": 9}},
+        {"join": {"label": "x", "min_nodes": 1, "max_nodes": 1, "join": 1, "address": "127.0.0.1\n", "port": 9}},
+        {},
+    ],
+    ids=range(9),
 )
 async def test_garbage_is_told_and_ends_the_conversation(
     dirs: list[str], store: MemoryStore, start: Torchruns, message: dict[str, Any]
@@ -392,6 +402,22 @@ async def test_garbage_is_told_and_ends_the_conversation(
         await one.connect()
         one.join(nodes=(1, 1))
         await one.meet()
+
+
+async def test_one_that_cannot_be_served_costs_the_others_nothing(
+    dirs: list[str], store: MemoryStore, start: Torchruns
+) -> None:
+    """Whatever the agent stumbles over with one torchrun that leaves."""
+    async with Desk(dirs[0], store).at_work() as desk:
+        one, two = await start(dirs[0]), await start(dirs[0])
+        one.join(nodes=(1, 1), label="one")
+        await one.meet()
+        (row,) = (row for row in desk.agent.together.torchruns.table.values() if row.met)
+        row.leaving = ("failed", "\ud800")
+        desk.agent.together.rendezvous.look()
+        two.join(nodes=(1, 1), label="two")
+        assert (await two.meet())["round"] == 1
+        assert desk.agent.capabilities.get("rendezvous", "ok") == "ok"
 
 
 async def test_the_rows_of_beats_are_the_agents_word(dirs: list[str], store: MemoryStore, start: Torchruns) -> None:
