@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.rendezvous import api
 
 from rankpulse.trainer import rdzvconf, stores
@@ -162,7 +163,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
     # -- while a round stands --
 
     def num_nodes_waiting(self) -> int:
-        """How many wait for the next round, so that this one has to end. Never raises, never blocks."""
+        """How many wait for the next round: this one has to end. Never blocks; raises only what ends torchrun itself."""
         try:
             if self._agent.open():
                 self._watch()
@@ -171,6 +172,8 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
             if self._waiting and not self._restarting:
                 self._restarting = True
                 self._agent.line.send({"restarting": {"round": self._round}})
+        except SignalException:  # torchrun itself is asked to end: that is not ours to swallow
+            raise
         except Exception as error:  # torchelastic would die of it, and the job with it
             self._agent.line.close(f"{type(error).__name__}: {error}")
         return self._waiting
@@ -249,4 +252,5 @@ def _met(said: Any) -> Met:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0][:300]
+    text = (str(error).splitlines() or [""])[0][:300]
+    return text.encode("utf-8", "replace").decode()  # the agent takes no halves of characters

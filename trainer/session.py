@@ -98,5 +98,5 @@ def say(text: str) -> None:
     try:
         sys.stderr.write(f"rankpulse: {text}\n")
         sys.stderr.flush()
-    except Exception:  # stderr may be closed or absent
+    except (OSError, ValueError, AttributeError):  # stderr may be closed or absent
         return

@@ -64,7 +64,7 @@ def connect(address: str, port: int, until: float, tick: Tick) -> Any:
         tick(_LOOK_S * 4)
     try:
         return _store(address, port, is_master=False)
-    except Exception as error:  # torch's own kinds differ between versions
+    except (RuntimeError, ValueError, OSError) as error:  # torch's own kinds; a signal's exception is none of them
         raise NotTogether(f"the store of the round at {address} port {port} went away: {_first_line(error)}") from None
 
 

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from fakeagent import FakeAgent, Session, World
 from support import eventually_sync
 
 pytest.importorskip("torch")
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.rendezvous import api
 
 from rankpulse.trainer import handler, rdzvconf, stores
@@ -134,6 +137,28 @@ def test_orders_that_are_none(make: Make, agent: FakeAgent, world: World, bad: A
     world.torchruns()[0].send(again=bad)
     world.torchruns()[0].send(again={"round": 1, "waiting": "many"})
     assert eventually_sync(mine.num_nodes_waiting, 10, "the good one") == 1
+
+
+def test_a_signal_that_ends_torchrun_is_not_swallowed(agent: FakeAgent, tmp_path: Path) -> None:
+    """torchrun's handler raises wherever Python is when SIGTERM comes, also in here; its exception is an Exception."""
+    came: list[int] = []
+
+    def clock() -> float:
+        if came:
+            raise SignalException("SIGTERM", signal.Signals(came.pop()))
+        return time.monotonic()
+
+    line = AgentLine(str(tmp_path / "node" / "agent.sock"), {"op": "rendezvous", "v": 1}, clock)
+    mine = handler.Handler("label", (1, 1), rdzvconf.Conf(agent_wait_s=10.0), "127.0.0.1", line)
+    mine.next_rendezvous()
+    came.append(signal.SIGTERM)
+    with pytest.raises(SignalException):
+        mine.num_nodes_waiting()
+    assert mine.num_nodes_waiting() == 0, "and the conversation goes on"
+    came.append(signal.SIGTERM)
+    with pytest.raises(SignalException):
+        mine.next_rendezvous()
+    line.close()
 
 
 def test_an_agent_that_goes_and_comes_back_is_not_noticed_by_the_round(
@@ -326,6 +351,7 @@ class ChildFailed(Exception):
         (RuntimeError("the store\nis gone"), {"outcome": "failed", "reason": "RuntimeError: the store"}),
         (api.RendezvousTimeoutError("nobody came"), {"outcome": "gone", "reason": "nobody came"}),
         (KeyboardInterrupt(), {"outcome": "gone", "reason": "interrupted"}),
+        (OSError("no \udcff"), {"outcome": "failed", "reason": "OSError: no ?"}),
     ],
 )
 def test_how_it_ended_is_told(
