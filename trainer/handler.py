@@ -163,7 +163,7 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
     # -- while a round stands --
 
     def num_nodes_waiting(self) -> int:
-        """How many wait for the next round: this one has to end. Never blocks; raises only what ends torchrun itself."""
+        """How many wait for the next round: this one has to end. Never blocks; raises only what ends torchrun too."""
         try:
             if self._agent.open():
                 self._watch()
