@@ -7,9 +7,9 @@ holds it up but the link or the library), or in a circle.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from rankpulse.core.evidence import Position, Row
+from rankpulse.core.evidence import GROUPS_MAX, Position, Row
 from rankpulse.core.words import printable
 
 
@@ -28,11 +28,14 @@ class Odd(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def by_group(rows: Mapping[int, Row]) -> dict[str, dict[int, Position]]:
-    """group -> rank -> position."""
+Groups: TypeAlias = Mapping[str, Mapping[int, Position]]  # group -> rank -> position
+
+
+def by_group(rows: Mapping[int, Row]) -> Groups:
+    """What the rows say, group by group."""
     groups: dict[str, dict[int, Position]] = {}
     for rank, row in sorted(rows.items()):
-        for position in row.positions:
+        for position in row.positions[:GROUPS_MAX]:
             groups.setdefault(position.group, {}).setdefault(rank, position)
     return groups
 
@@ -42,9 +45,8 @@ def is_open(position: Position) -> bool:
     return position.enqueued > position.completed
 
 
-def laggards(rows: Mapping[int, Row]) -> Laggards | None:
+def laggards(groups: Groups) -> Laggards | None:
     """Who holds up the others; None when nobody waits for anybody that is seen."""
-    groups = by_group(rows)
     waiting, awaited = _waiting(groups)
     if not waiting:
         return None
@@ -61,14 +63,17 @@ def laggards(rows: Mapping[int, Row]) -> Laggards | None:
     return Laggards(ranks, _told(groups, set(ranks)), clear=bool(free))
 
 
-def odd_ones(rows: Mapping[int, Row]) -> Odd | None:
+def odd_ones(groups: Groups) -> Odd | None:
     """Ranks that stand at the same place of a group in different operations."""
-    for group, members in by_group(rows).items():
-        for seq in {position.enqueued for position in members.values() if is_open(position)}:
-            here = {r: p.operation for r, p in members.items() if p.enqueued == seq and is_open(p)}
-            said = Counter(here.values()).most_common()
-            if len(said) < 2:
+    for group, members in groups.items():
+        places: dict[int, dict[int, str]] = {}
+        for rank, position in members.items():
+            if is_open(position):
+                places.setdefault(position.enqueued, {})[rank] = position.operation
+        for seq, here in sorted(places.items()):
+            if len(set(here.values())) < 2:
                 continue
+            said = Counter(here.values()).most_common()
             text = ", ".join(f"{count} call {printable(what, 60)}" for what, count in said[:4])
             reason = f"group {printable(group, 60)}, collective {seq}: {text}"
             usual, count = said[0]
@@ -78,9 +83,9 @@ def odd_ones(rows: Mapping[int, Row]) -> Odd | None:
     return None
 
 
-def all_there(rows: Mapping[int, Row]) -> str:
+def all_there(groups: Groups) -> str:
     """In words, a group all of whose seen members have called a collective that does not end; "" when there is none."""
-    for group, members in by_group(rows).items():
+    for group, members in groups.items():
         first = next(iter(members.values()))
         if len(members) > 1 and all(is_open(p) and p.enqueued == first.enqueued for p in members.values()):
             what = f"{printable(first.operation, 60)} {first.enqueued} of group {printable(group, 60)}"
@@ -88,7 +93,7 @@ def all_there(rows: Mapping[int, Row]) -> str:
     return ""
 
 
-def _waiting(groups: Mapping[str, Mapping[int, Position]]) -> tuple[set[int], set[int]]:
+def _waiting(groups: Groups) -> tuple[set[int], set[int]]:
     """The ranks that wait for others, and those that they wait for: per group the ones that have called the least."""
     waiting: set[int] = set()
     awaited: set[int] = set()
@@ -101,7 +106,7 @@ def _waiting(groups: Mapping[str, Mapping[int, Position]]) -> tuple[set[int], se
     return waiting, awaited
 
 
-def _deficits(groups: Mapping[str, Mapping[int, Position]]) -> Counter[int]:
+def _deficits(groups: Groups) -> Counter[int]:
     """How many collectives each rank is behind, over its groups."""
     behind: Counter[int] = Counter()
     for members in groups.values():
@@ -111,7 +116,7 @@ def _deficits(groups: Mapping[str, Mapping[int, Position]]) -> Counter[int]:
     return behind
 
 
-def _told(groups: Mapping[str, Mapping[int, Position]], ranks: set[int]) -> tuple[str, ...]:
+def _told(groups: Groups, ranks: set[int]) -> tuple[str, ...]:
     """In which group each of them is missed, at most eight."""
     told = []
     for rank in sorted(ranks)[:8]:

@@ -39,6 +39,8 @@ class Scene:
     members: dict[int, Member]
     rows: dict[int, Row]
     answered: frozenset[str]  # nodes
+    groups: waits.Groups
+    behind: waits.Laggards | None
 
     def those(self, wanted: Callable[[Row], bool]) -> list[int]:
         return [rank for rank, row in sorted(self.rows.items()) if wanted(row)]
@@ -84,7 +86,8 @@ def _scene(rows: Mapping[str, Sequence[Row]], members: Iterable[Member]) -> tupl
                 ignored += 1
             else:
                 found.setdefault(row.rank, row)
-    return Scene(seated, found, frozenset(rows)), ignored
+    groups = waits.by_group(found)
+    return Scene(seated, found, frozenset(rows), groups, waits.laggards(groups)), ignored
 
 
 # --- the rules, the most telling first; None: says nothing
@@ -106,13 +109,13 @@ def _stopped(scene: Scene) -> Guess | None:
 
 
 def _odd(scene: Scene) -> Guess | None:
-    odd = waits.odd_ones(scene.rows)
+    odd = waits.odd_ones(scene.groups)
     return Guess(odd.ranks, LIKELY if odd.ranks else UNKNOWN, odd.reasons) if odd is not None else None
 
 
 def _behind(scene: Scene) -> Guess | None:
     """Not in the collective, and in no other."""
-    found = waits.laggards(scene.rows)
+    found = scene.behind
     if found is None or not found.clear:
         return None
     several = len(found.ranks) > 1 and not scene.is_few(found.ranks)
@@ -133,18 +136,18 @@ def _missing(scene: Scene) -> Guess | None:
     missing = scene.missing()
     if not scene.is_few(missing):
         return None
-    found = waits.laggards(scene.rows)
-    together = waits.all_there(scene.rows) or (found.reasons[0] if found and found.reasons else "")
+    found = scene.behind
+    together = waits.all_there(scene.groups) or (found.reasons[0] if found and found.reasons else "")
     told = [f"{name(scene.members[rank])} is not told of, while others are" for rank in missing[:8]]
     return Guess(missing, DOUBTFUL if together else 0.6, [*told, together] if together else told)
 
 
 def _unclear(scene: Scene) -> Guess | None:
     """Somebody is behind, and waits as well."""
-    found = waits.laggards(scene.rows)
+    found = scene.behind
     if found is None:
         return None
-    stuck = waits.all_there(scene.rows)
+    stuck = waits.all_there(scene.groups)
     if stuck:
         return Guess((), 0.5, (f"no laggard: {stuck}: the link between them or the library", *found.reasons))
     if not scene.is_few(found.ranks):
@@ -160,7 +163,7 @@ def _in_the_kernel(scene: Scene) -> Guess | None:
 
 
 def _nobody(scene: Scene) -> Guess:
-    stuck = waits.all_there(scene.rows)
+    stuck = waits.all_there(scene.groups)
     seen = [position for row in scene.rows.values() for position in row.positions]
     why = "no rank differs from the others"
     if stuck:
@@ -183,15 +186,16 @@ _RULES: tuple[Callable[[Scene], Guess | None], ...] = (
 
 
 def _tempered(scene: Scene, ranks: Sequence[int], confidence: float, reasons: Iterable[str]) -> Guess:
-    """Less sure of those that may go on by themselves: at work, waiting for a device, or where much is unknown."""
+    """Less sure of those that may go on by themselves: at work, waiting for a device, or where much is unknown.
+
+    That others use the CPU as well says nothing: NCCL spins where it waits, and what holds it up may be a save.
+    """
     told = list(reasons)
     rows = [scene.rows[rank] for rank in ranks]
-    others = [row for rank, row in scene.rows.items() if rank not in ranks]
-    idle_others = 2 * sum(row.cpu_moving is True for row in others) < len(others) or not others
     if any(row.state == "D" for row in rows):
         told += scene.each([rank for rank in ranks if scene.rows[rank].state == "D"], _kernel_words)
         return Guess(ranks, DOUBTFUL, told)
-    if idle_others and any(row.cpu_moving is True for row in rows):
+    if any(row.cpu_moving is True for row in rows):
         return Guess(ranks, DOUBTFUL, [*told, "it uses the CPU while the others wait: it may be slow, not hung"])
     return Guess(ranks, min(confidence, 0.8) if scene.missing() else confidence, told)
 

@@ -1,11 +1,13 @@
 """Who is to blame, by the evidence: one rule after the other, and never more than the evidence bears."""
 
+import time
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankpulse.core.evidence import ROWS_MAX_BYTES, SILENT, Answers, Position, Row
+from rankpulse.core.evidence import GROUPS_MAX, ROWS_MAX_BYTES, SILENT, Answers, Position, Row
 from rankpulse.core.records import Member
 from rankpulse.core.weighing import Verdict, weigh
 
@@ -77,7 +79,10 @@ def test_one_at_work_may_only_be_slow() -> None:
     found = verdict(waiting(0), waiting(1), row(2, at("world", 7, 7), state="R", moving=True), waiting(3))
     assert (names(found), found.confidence) == ([2], 0.7)
     spinning = [row(rank, at("world", 8, 7), state="R", moving=True) for rank in (0, 1, 3)]
-    assert verdict(*spinning, row(2, at("world", 7, 7), moving=True)).confidence == 0.9, "so do those who wait"
+    found = verdict(*spinning, row(2, at("world", 7, 7), moving=True))
+    assert (names(found), found.confidence) == ([2], 0.7), (
+        "NCCL spins where it waits, and rank 2 may be saving"
+    )
 
 
 def test_one_that_waits_for_a_disk_is_named_and_left_alone() -> None:
@@ -137,6 +142,29 @@ def test_a_row_counts_only_for_the_member_that_lives_there() -> None:
     found = weigh({**rows, "node-a": (*forged, *rows["node-a"]), "node-c": tuple(forged)}, MEMBERS)
     assert names(found) == []
     assert "6 rows tell of processes that are not of this round: ignored" in found.reasons
+
+
+def test_weighing_costs_what_there_are_ranks() -> None:
+    """Also where every rank says it stands elsewhere: a job that lies holds up nobody else's verdict."""
+
+    def weighed_s(ranks: int) -> float:
+        members = [Member(rank, "n", rank, 100 + rank, 7) for rank in range(ranks)]
+        rows = [
+            Row(rank, 100 + rank, 7, "S", "", False, "ok", (at("a", rank + 9, rank), at("b", rank + 9, rank)))
+            for rank in range(ranks)
+        ]
+        began = time.perf_counter()
+        assert weigh({"n": rows}, members).culprits
+        return time.perf_counter() - began
+
+    small, large = (min(weighed_s(ranks) for _ in range(2)) for ranks in (250, 4000))
+    assert large < 80 * max(small, 1e-3), (small, large)
+
+
+def test_more_groups_than_an_agent_tells_of_are_not_looked_at() -> None:
+    many = tuple(at(f"g{n}", 7, 7) for n in range(GROUPS_MAX))
+    found = verdict(waiting(0), waiting(1), row(2, *many, at("world", 7, 7)), waiting(3))
+    assert names(found) == []
 
 
 def test_a_circle_names_who_is_furthest_behind_without_much_confidence() -> None:
