@@ -27,14 +27,15 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     start: int
     state: str  # as in /proc/PID/stat, "?" unknown
     wchan: str  # the kernel function it waits in, "" unknown
-    cpu_moving: bool | None  # whether it used the CPU between two looks, None unknown
+    cpu_moving: bool | None  # whether it was at work on the CPU between two looks, None unknown
     server: str  # "ok", or why its worker server gave no positions
     positions: tuple[Position, ...] = ()
     stack: str = ""  # innermost Python frames where they could be had
 
 
 # how `Row.server` begins when a server is there and does not answer; anything else says why none was asked
-SILENT = ("no answer", "left earlier questions unanswered", "its server is full")
+SILENT_NOW = ("no answer", "its server is full")
+SILENT = (*SILENT_NOW, "left earlier questions unanswered")  # the last says what was, not what is
 
 
 class Answer(NamedTuple):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rankpulse.core import waits
 from rankpulse.core.diagnosis import NAMED_MAX, name
-from rankpulse.core.evidence import SILENT, Row
+from rankpulse.core.evidence import SILENT, SILENT_NOW, Row
 from rankpulse.core.records import Member
 from rankpulse.core.words import printable
 
@@ -129,7 +129,8 @@ def _silent(scene: Scene) -> Guess | None:
     if not scene.is_few(silent) or len(scene.those(lambda row: row.server == "ok")) <= len(silent):
         return None
     told = scene.each(silent, lambda row: f"does not answer ({printable(row.server, 60)}), while others do")
-    return _tempered(scene, silent, LIKELY, told)
+    now = any(scene.rows[rank].server.startswith(SILENT_NOW) for rank in silent)
+    return _tempered(scene, silent, LIKELY if now else DOUBTFUL, told)
 
 
 def _missing(scene: Scene) -> Guess | None:
@@ -195,7 +196,7 @@ def _tempered(scene: Scene, ranks: Sequence[int], confidence: float, reasons: It
     if any(row.state == "D" for row in rows):
         told += scene.each([rank for rank in ranks if scene.rows[rank].state == "D"], _kernel_words)
         return Guess(ranks, DOUBTFUL, told)
-    if any(row.cpu_moving is True for row in rows):
+    if any(row.cpu_moving is True or row.state == "R" for row in rows):  # on a crowded machine it gets little of it
         return Guess(ranks, DOUBTFUL, [*told, "it uses the CPU while the others wait: it may be slow, not hung"])
     return Guess(ranks, min(confidence, 0.8) if scene.missing() else confidence, told)
 

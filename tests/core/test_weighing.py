@@ -78,11 +78,11 @@ def test_the_others_may_have_run_ahead_asynchronously() -> None:
 def test_one_at_work_may_only_be_slow() -> None:
     found = verdict(waiting(0), waiting(1), row(2, at("world", 7, 7), state="R", moving=True), waiting(3))
     assert (names(found), found.confidence) == ([2], 0.7)
+    starved = verdict(waiting(0), waiting(1), row(2, at("world", 7, 7), state="R"), waiting(3))
+    assert (names(starved), starved.confidence) == ([2], 0.7), "a crowded machine gives it little of the CPU"
     spinning = [row(rank, at("world", 8, 7), state="R", moving=True) for rank in (0, 1, 3)]
     found = verdict(*spinning, row(2, at("world", 7, 7), moving=True))
-    assert (names(found), found.confidence) == ([2], 0.7), (
-        "NCCL spins where it waits, and rank 2 may be saving"
-    )
+    assert (names(found), found.confidence) == ([2], 0.7), "NCCL spins where it waits, and rank 2 may be saving"
 
 
 def test_one_that_waits_for_a_disk_is_named_and_left_alone() -> None:
@@ -104,6 +104,8 @@ def test_a_server_that_does_not_answer_while_others_do() -> None:
     for why in SILENT:
         found = verdict(waiting(0), waiting(1), row(2, server=f"{why} within 1 s"), waiting(3))
         assert names(found) == [2]
+    then = verdict(waiting(0), waiting(1), row(2, server="left earlier questions unanswered: not asked"), waiting(3))
+    assert then.confidence < 0.9, "it may only have been slow to answer, some other time"
     none = verdict(waiting(0), waiting(1), row(2, server="it has no worker server"), waiting(3))
     assert none.confidence < 0.9, "one that never had a server says nothing by that"
     assert names(verdict(*(row(rank, server="no answer within 1 s") for rank in range(WORLD)))) == []
