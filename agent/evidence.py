@@ -10,6 +10,7 @@ import os
 import socket
 import stat as modes
 import struct
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,10 +22,12 @@ from rankpulse.agent.watch import Worker
 from rankpulse.core.evidence import ROWS_MAX_BYTES, Position, Row
 
 _LOOK_S: Final = 0.4  # between the two looks at a process's CPU time
+_BUSY_SHARE: Final = 0.15  # of one core: our own question costs less, and so do threads that wait for Python's lock
 _ANSWER_S: Final = 1.0
 _ALL_S: Final = 1.3  # for all ranks of the node
 _AT_ONCE: Final = 32  # traces in memory
 _UNANSWERED_MAX: Final = 2
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _REQUEST: Final = (
     b"POST /handler/fr_trace_json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
@@ -48,10 +51,10 @@ class Evidence:
         workers = list(workers)
         gate = asyncio.Semaphore(_AT_ONCE)
         self._forget_dead()
-        before = {one.pid: _cpu(one) for one in workers}
+        before, began = {one.pid: _cpu(one) for one in workers}, time.monotonic()
         asked = {one: asyncio.create_task(self._ask(one, gate)) for one in workers}
         await asyncio.sleep(_LOOK_S)
-        rows = {one: _kernel_row(one, before[one.pid]) for one in workers}
+        rows = {one: _kernel_row(one, before[one.pid], time.monotonic() - began) for one in workers}
         if asked:
             await asyncio.wait(asked.values(), timeout=_ALL_S - _LOOK_S)
         result = []
@@ -108,12 +111,18 @@ async def _read(body: bytes) -> tuple[Position, ...]:
 
 
 # -- the kernel's word --------------------------------------------------------------------------------------------
-def _kernel_row(worker: Worker, before: int | None) -> Row:
+def _kernel_row(worker: Worker, before: int | None, seconds: float) -> Row:
     seen, after = proc.stat(worker.pid), _cpu(worker)
     known = seen is not None and seen.start == worker.start
-    moving = None if before is None or after is None else after != before
+    moving = None if before is None or after is None else is_busy(after - before, seconds)
     state = seen.state if seen and known else "X"
     return Row(worker.who.rank, worker.pid, worker.start, state, _wchan(worker.pid) if known else "", moving, "")
+
+
+def is_busy(ticks: int, seconds: float) -> bool:
+    """Whether so much CPU in so much time is work of its own. One that waits uses a little, too: a full recorder takes
+    tens of milliseconds to tell, and each thread that waits for Python's lock looks for it 200 times a second."""
+    return ticks > _BUSY_SHARE * seconds * _TICKS_PER_S
 
 
 def _cpu(worker: Worker) -> int | None:

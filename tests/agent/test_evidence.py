@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support import eventually
 
 from rankpulse.agent import trace
-from rankpulse.agent.evidence import Evidence, encode
+from rankpulse.agent.evidence import Evidence, encode, is_busy
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.slots import Adopted, Scanner
@@ -105,6 +105,16 @@ def test_rows_that_are_too_much_lose_positions_first() -> None:
     assert len(back) == 500
     assert back[0][6] == "ok"
     assert back[-1][6] == "left out: too much at once"
+
+
+@pytest.mark.parametrize(
+    ("ticks", "busy"),
+    [(0, False), (1, False), (4, False), (8, True), (40, True)],
+    ids=["idle", "waits for a lock", "told a full recorder", "starved of CPU", "at work"],
+)
+def test_a_little_cpu_is_no_work(ticks: int, busy: bool) -> None:
+    """In 0.4 s, at 100 ticks a second."""
+    assert is_busy(ticks * os.sysconf("SC_CLK_TCK") // 100, 0.4) is busy
 
 
 # -- with processes -------------------------------------------------------------------------------------------------
