@@ -5,7 +5,7 @@ Who is held is the kernel's word: the trainer is the holder's child and of the s
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ class Holder:
     child: tuple[int, int]
     launcher: tuple[int, int]
     line: Line
+    pidfd: int
     ended: Exit | None = None
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -48,8 +49,14 @@ class Holders:
 
     async def session(self, line: Line, peer: Peer, pidfd: int, hello: Mapping[str, Any]) -> None:
         """Until either side ends it."""
-        os.close(pidfd)  # a holder's end needs no watch: its trainer dies with it
-        holder = Holder(peer, _child(peer, messages.understand(messages.Hold, dict(hello)).pid), _launcher(peer), line)
+        try:
+            child = _child(peer, messages.understand(messages.Hold, dict(hello)).pid)
+            await self._keep(Holder(peer, child, _launcher(peer), line, pidfd))
+        finally:
+            os.close(pidfd)
+
+    async def _keep(self, holder: Holder) -> None:
+        peer, line = holder.peer, holder.line
         older = self.table.get((peer.pid, peer.start))
         if older:
             older.line.close()
@@ -101,6 +108,14 @@ class Holders:
         for one in self.of_round(run_uid, round_):
             if one.ended:
                 one.line.send({"wait": reason[:500]})
+
+    def end(self, holders: Iterable[Holder]) -> int:
+        """Kill those that still live though their torchrun is stopping them: one that is stopped itself would cost it
+        all of torchelastic's grace. Returns how many."""
+        return sum(proc.kill(one.pidfd) for one in self.living(holders))
+
+    def living(self, holders: Iterable[Holder]) -> list[Holder]:
+        return [one for one in holders if self.table.get((one.peer.pid, one.peer.start)) is one]
 
     def of(self, child: tuple[int, int]) -> Holder | None:
         """The holder of a trainer."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rankpulse.agent.holders import Holders
+from rankpulse.agent.holders import Holder, Holders
 from rankpulse.agent.torchruns import Torchrun, Torchruns
 from rankpulse.agent.watch import Workers
 from rankpulse.core.records import Order
@@ -39,21 +39,23 @@ class Restart:
             return 0, "its round is over here"
         self.workers.mark(order)
         self.changed()
+        held = self.holders.of_round(order.run_uid, order.round)
         self.holders.reassure(order.run_uid, order.round, f"all meet again: {order.reason}")
         self.push()
         silent = await self._reacted(here)
         note = f"torchrun did not react within {_REACT_S:g} s" if silent else ""
         culprits = [member for member in order.culprits if member.node == self.node]
         killed = self.workers.kill(order, culprits)
-        await self._grace(min(max(order.grace_s, 0.0), _GRACE_MAX_S))
-        return killed + self.workers.kill(order), note
+        await self._grace(min(max(order.grace_s, 0.0), _GRACE_MAX_S), [] if silent else held)
+        killed += self.workers.kill(order)
+        return killed + (0 if silent else self.holders.end(held)), note
 
-    async def _grace(self, seconds: float) -> None:
+    async def _grace(self, seconds: float, held: list[Holder]) -> None:
         """For those that are being stopped, at most as long as one of them lives."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while self.workers.of_seats(self.order) and loop.time() < until:  # noqa: ASYNC110 (few looks, once an order)
-            await asyncio.sleep(_LOOK_S)  # the pidfds tell, also of those that are not ours
+        while loop.time() < until and (self.workers.of_seats(self.order) or self.holders.living(held)):  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)  # few looks, once an order; the pidfds tell, also of those that are not ours
 
     async def _reacted(self, here: list[Torchrun]) -> bool:
         """Wait until every torchrun of the round is stopping its workers; True when one did not say so in time."""

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -189,6 +190,43 @@ async def test_a_holder_that_comes_back_is_released_by_the_next_agent(
         gone = await first(desk, records.WORKER_EXITED)
         assert await one.heard("exited") == -9
     assert (gone.detail["held"], gone.detail["message"]) == (True, "died while no agent watched")
+
+
+async def test_a_stopped_holder_costs_no_more_than_the_grace(
+    run_dir: str, store: MemoryStore, start: Torchruns
+) -> None:
+    """Torchrun, which is ending it, would wait for it for torchelastic's 30 s."""
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        pid = await held(desk, one)
+        seats = await members(desk, 1)
+        os.kill(_parent(pid), signal.SIGSTOP)
+        await order(desk, one, seats, culprits=tuple(seats))
+        await one.heard("again")
+        one.say(restarting={"round": 1})
+        assert await one.heard("exited") == -9
+        report = await first(desk, records.ORDER_DONE)
+        await eventually(lambda: not _holders(desk), 10, "the holder forgotten")
+    assert report.detail["killed"] == 2
+
+
+async def test_holders_outlive_an_order_that_their_torchrun_did_not_hear(
+    run_dir: str, store: MemoryStore, start: Torchruns
+) -> None:
+    """One that is stopped itself goes on one day: it must not find workers that failed."""
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        pid = await held(desk, one)
+        seats = await members(desk, 1)
+        await order(desk, one, seats)
+        report = await first(desk, records.ORDER_DONE)
+        assert (report.detail["killed"], _holders(desk)) == (1, 1)
+        assert not alive(pid)
+        assert one.silent("exited")
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 async def test_a_good_end_is_not_held(run_dir: str, store: MemoryStore, start: Torchruns) -> None:
