@@ -17,6 +17,7 @@ from rankpulse.core.views import RunView, process_of
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
+ACKS_MAX = 10_000  # of orders that were carried out: who only stands by lets the oldest go
 RESTART, RELEASE = "restart", "release"  # kinds of order: a round ends, and: holders end with their trainers
 
 
@@ -296,6 +297,7 @@ class Folder:
     def _order_done(self, obs: r.Observation, event: ev.Seen) -> None:
         killed = obs.detail.get("killed")
         self.acks.append((str(obs.detail.get("order_id", "")), obs.node, killed if isinstance(killed, int) else 0))
+        del self.acks[:-ACKS_MAX]
         self.fold(event.key)
 
     def _slot_refused(self, obs: r.Observation, event: ev.Seen) -> None:

@@ -12,6 +12,8 @@ from rankpulse.core.fold import RELEASE, RESTART
 from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.views import RunView
 
+ACKS_NAMED = 3
+
 
 class Ordering:
     """One per judge."""
@@ -20,18 +22,23 @@ class Ordering:
         self._desk = desk
 
     def acknowledgements(self) -> None:
-        """What the agents say they did about orders."""
+        """What the agents say they did about orders: one line for all that came since, a story is not told by node."""
         acks, self._desk.folder.acks = self._desk.folder.acks, []
         given = {order.order_id: order for order in self._desk.folder.orders.values()}
+        done: dict[str, dict[str, int]] = {}
         for order_id, node, killed in acks:
+            done.setdefault(order_id, {})[node] = killed
+        for order_id, by_node in done.items():
             order = given.get(order_id)
             incident = self._desk.book.get(order.incident if order is not None else order_id)
             if incident is None:
                 continue
+            who = ", ".join(list(by_node)[:ACKS_NAMED])
+            who += f" and {len(by_node) - ACKS_NAMED} more" if len(by_node) > ACKS_NAMED else ""
             if order is not None and order.kind == RELEASE:
-                self._desk.note(incident, f"{node} told the holders to end with their trainers")
+                self._desk.note(incident, f"{who} told the holders to end with their trainers")
             else:
-                self._desk.note(incident, f"{node} carried out the order: {killed} workers ended")
+                self._desk.note(incident, f"{who} carried out the order: {sum(by_node.values())} workers ended")
 
     # --- requests
 

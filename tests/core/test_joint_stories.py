@@ -244,6 +244,25 @@ def test_a_held_crash_is_ordered_once_and_nothing_is_burned() -> None:
     assert len(world.orders()) == 1
 
 
+def test_a_thousand_acknowledgements_are_a_line_of_the_story() -> None:
+    """Its end must find room in it, too."""
+    nodes = {f"n{number:03d}": 1 for number in range(300)}
+    world = World()
+    world.arm()
+    procs = world.meets(nodes, 1)
+    world.run(5)
+    world.ends(procs[3], signal=9, held=True)
+    world.run(0.3)
+    [order] = world.orders()
+    for node in nodes:
+        world.observe(r.ORDER_DONE, node, order_id=order.order_id, killed=1)
+    world.tick()
+    [incident] = world.incidents()
+    [line] = [line.text for line in incident.trail if "carried out" in line.text]
+    assert line == "n000, n001, n002 and 297 more carried out the order: 300 workers ended"
+    assert len(incident.trail) < 10
+
+
 def test_peers_that_lost_each_other_are_held_and_started_again() -> None:
     world, procs = joined()
     for proc in procs:
