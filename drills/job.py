@@ -42,6 +42,7 @@ class Job:
         nnodes: str = "",
         train_args: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
+        node_env: dict[str, dict[str, str]] | None = None,
     ) -> None:
         self.directory, self.name, self.workers, self.backend = directory, name, workers, backend
         self.nnodes, self.max_restarts = nnodes or str(len(nodes)), max_restarts
@@ -49,7 +50,7 @@ class Job:
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints = str(directory / "checkpoints")
         self._train = ("--checkpoints", checkpoints, "--events", str(self.events_file), *train_args)
-        self._hold, self._port, self._env = hold, free_port(), env or {}
+        self._hold, self._port, self._env, self._node_env = hold, free_port(), env or {}, node_env or {}
         self.launchers = [
             self.new_launcher(node, run_dir, index) for index, (node, run_dir) in enumerate(nodes.items())
         ]
@@ -67,7 +68,7 @@ class Job:
                 *("-m", "rankpulse.drills.train", *self._train),
             ],
             log=self.directory / f"{node}.log",
-            env=job_env(run_dir, self.backend) | self._env,
+            env=job_env(run_dir, self.backend) | self._env | self._node_env.get(node, {}),
         )
 
     def _meeting(self, index: int) -> tuple[str, ...]:

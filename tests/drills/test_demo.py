@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,19 +15,19 @@ CLI = (sys.executable, "-m", "rankpulse.cli.main")
 
 
 def demo(*args: str) -> tuple[int, dict, str]:
-    done = subprocess.run([*CLI, "demo", "--json", *args], capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run([*CLI, "demo", "--json", *args], capture_output=True, text=True, timeout=560, check=False)
     assert done.stdout.strip(), done.stderr[-3000:]
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
 @pytest.mark.live
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_the_whole_demo_is_right() -> None:
     code, report, told = demo()
     assert (code, report["ok"]) == (0, True), (report, told[-3000:])
     assert report["reference_start_s"] > 0
     faults = {fault["name"]: fault for fault in report["faults"]}
-    assert list(faults) == ["jitter", "crash", "stop", "finish"]
+    assert list(faults) == ["jitter", "crash", "hang", "weather", "stop", "finish"]
     assert all(fault.keys() >= FIELDS for fault in faults.values())
     jitter, crash = faults["jitter"], faults["crash"]
     assert (jitter["diagnosis"], jitter["restarts"], jitter["incidents"]) == ("control_plane_delay", 0, 1)
@@ -40,6 +41,14 @@ def test_the_whole_demo_is_right() -> None:
     assert len(crash["culprits"]) == 1
     assert crash["resumed_from_step"] > 0
     assert crash["time_to_detect_s"] < 1.0, "named within a second of the kill"
+    hang = faults["hang"]
+    assert (hang["diagnosis"], hang["action"]) == ("collective_hang", "restart")
+    assert (hang["restarts"], hang["incidents"]) == (1, 1)
+    assert len(hang["culprits"]) == 1
+    assert sorted([*hang["culprits"], *hang["cascade"]]) == [0, 1, 2, 3]
+    assert hang["resumed_from_step"] > 0
+    weather = faults["weather"]
+    assert (weather["diagnosis"], weather["restarts"]) == ("operator_restart", 1), "only what a person asked for"
     assert [faults[name]["diagnosis"] for name in ("stop", "finish")] == ["stopped_by_user", "finished"]
     assert [faults[name]["incidents"] for name in ("stop", "finish")] == [0, 0]
 
@@ -55,10 +64,27 @@ def test_crash_of_a_worker_drawn_by_lot(round_: int) -> None:
 
 @pytest.mark.drill
 @pytest.mark.timeout(420)
+@pytest.mark.parametrize("round_", range(5))
+def test_hang_of_a_worker_drawn_by_lot(round_: int) -> None:
+    code, report, told = demo("hang")
+    assert (code, report["ok"]) == (0, True), (report, told[-3000:])
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("round_", range(3))
 def test_jitter_again(round_: int) -> None:
     code, report, told = demo("jitter")
     assert (code, report["ok"]) == (0, True), (report, told[-3000:])
+
+
+def test_a_directory_in_use_is_not_taken_for_logs(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    done = subprocess.run(
+        [*CLI, "demo", "--keep", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
 
 
 def test_unknown_fault_names_the_known_ones() -> None:
