@@ -13,7 +13,7 @@ from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Member
 from rankpulse.core.slot import PHASE_INIT
 from rankpulse.core.views import RoundView, RunView
-from rankpulse.core.weighing import SURE, UNKNOWN, Verdict
+from rankpulse.core.weighing import DOUBTFUL, SURE, UNKNOWN, Verdict
 
 
 class Stand(NamedTuple):
@@ -25,6 +25,7 @@ class Stand(NamedTuple):
     lasted_s: float  # by received beats alone
     ripe: bool  # past its phase's deadline: an incident, no mere suspicion
     overdue: bool  # for so long past it that it is one even when nobody is to blame
+    known: bool = True  # the run reports steps at all: else nobody can tell that it does not train
 
 
 EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
@@ -57,7 +58,8 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
     if lasted_s <= 0 or any(spare_s + min(early_s, EARLY_SHARE * limit_s) < 0 for spare_s, limit_s in spares):
         return None
     spare_s = min(spares)[0]
-    return Stand(watched, left, max(p.step for p in watched.values()), lasted_s, spare_s >= 0, spare_s >= OVERDUE_S)
+    highest, known = max(p.step for p in watched.values()), any(view.reporting() for view in run.rounds.values())
+    return Stand(watched, left, highest, lasted_s, spare_s >= 0, spare_s >= OVERDUE_S, known)
 
 
 def _spare_s(run: RunView, progress: RankProgress, floor_s: float | None, *, starting: bool) -> tuple[float, float]:
@@ -85,6 +87,9 @@ def diagnosed(round_: RoundView, stand: Stand, verdict: Verdict | None, keys: tu
     culprits, confidence = _by_evidence(verdict, reasons)
     if not culprits:
         culprits, confidence = _by_beats(round_, stand, confidence, reasons)
+    if not stand.known and confidence < SURE:  # one look at a job that trains finds somebody behind, too
+        confidence = min(confidence, DOUBTFUL)
+        reasons.append("this run has never reported a step: whether it trains is not known")
     return Diagnosis(
         d.COLLECTIVE_HANG if culprits else d.UNKNOWN,
         tuple(culprits[:NAMED_MAX]),

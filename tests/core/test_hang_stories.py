@@ -259,6 +259,23 @@ def test_a_worker_that_never_attached_hides_nobodys_hang_and_makes_none() -> Non
     assert "1 of 4 ranks are watched by no agent" in " ".join(incident.reasons)
 
 
+def test_a_job_that_never_reports_a_step_is_not_ended_for_that() -> None:
+    """One look at a job that trains finds somebody behind, too: a person is told, and nothing is ordered."""
+    world = World()
+    world.arm()
+    procs = world.meets(NODES, 1)
+    world.training = False
+    for proc in procs:
+        proc.phase = "init"
+    world.run(890, step_s=0.5)
+    tells(world, asked(world, 20), behind=1)
+    world.run(60)
+    [incident] = world.incidents()
+    assert ([m.rank for m in incident.culprits], incident.action) == ([1], "page")
+    assert "never reported a step" in " ".join(incident.reasons)
+    assert world.of_kind("restart") == []
+
+
 def test_a_long_first_step_of_a_later_round_is_no_hang() -> None:
     world, procs = trained()
     world.ends(procs[0], signal=9)
