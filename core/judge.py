@@ -83,6 +83,7 @@ class Judge:
 
     def _judge_run(self, run: RunView, fresh: set[str], sight: Sight) -> bool:
         if not run.open():
+            self._suspicions.forget(run)
             self._tidy.sweep(run)
             return False
         self._folder.beats.sample_run_ahead(run, self._desk.now)

@@ -4,12 +4,13 @@ An order of evidence is no action: it makes agents look. It is the same for ever
 which the round stands, and it goes when the answers are weighed and the incident that cites them is stored.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.second_look import Places, SecondLooks, places
 from rankpulse.core.standstill import Stand, diagnosed, standing
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weighing import weigh
@@ -28,6 +29,7 @@ class Suspicion:
     weighed: Diagnosis | None = None  # what followed from the answers of `heard` nodes
     heard: int = -1
     done: bool = False  # its order may go: nothing is expected any more
+    places: Places = field(default_factory=dict)  # where the ranks stood by then
 
 
 class Suspicions:
@@ -38,6 +40,7 @@ class Suspicions:
         self._epoch = 0
         self._asked = 0
         self._of: dict[str, Suspicion] = {}  # by run_uid
+        self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
 
     def judge(self, run: RunView, fresh: set[str]) -> tuple[Diagnosis | None, float]:
         """The diagnosis of a run that stands still by now, None while it does not or evidence is on its way.
@@ -47,13 +50,14 @@ class Suspicions:
         desk = self._desk
         if desk.epoch != self._epoch:
             self._epoch, self._asked, self._of = desk.epoch, 0, {}
+            self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
         if run.current.number in run.ordered:
             return None, 0.0  # it is being ended
         early_s = EVIDENCE_S if run.joint is not None else 0.0
         floor_s = desk.settings.detect.hang_floor_s if self._found_before(run) else None
         stand = standing(run, fresh, early_s=early_s, floor_s=floor_s)
         if stand is None:
-            self._of.pop(run.uid, None)
+            self.forget(run)
             return None, 0.0
         if run.joint is not None:
             found = self._with_evidence(run, stand)
@@ -61,12 +65,22 @@ class Suspicions:
             found = diagnosed(run.current, stand, None, (), desk.now) if stand.ripe else None
         if found is not None and found.klass == d.UNKNOWN and not stand.overdue and self._incident(run) is None:
             found = None  # nobody is to blame, and it may well be that all of them are busy: no incident yet
-        return found, stand.lasted_s
+        if found is None or run.joint is None:
+            return found, stand.lasted_s
+        mine = self._of.get(run.uid)
+        first = (mine.places, mine.asked_at) if mine is not None else ({}, None)
+        return self._looks.judge(run, stand, found, *first)
+
+    def forget(self, run: RunView) -> None:
+        """It moves, or it has ended."""
+        self._of.pop(run.uid, None)
+        self._looks.forget(run.uid)
 
     def wanted(self, order: r.Order) -> bool:
         """Whether this order of evidence is still needed."""
         mine = self._of.get(order.run_uid)
-        return mine is not None and mine.order.order_id == order.order_id and not mine.done
+        first = mine is not None and mine.order.order_id == order.order_id and not mine.done
+        return first or self._looks.wanted(order)
 
     def _found_before(self, run: RunView) -> bool:
         """Whether this standstill is known: an incident tells of it, or somebody asked for evidence at this step."""
@@ -144,4 +158,5 @@ class Suspicions:
             verdict = weigh(rows, round_.alive()) if any(rows.values()) else None
             keys = answers.keys(mine.order.order_id)
             mine.weighed, mine.heard = diagnosed(round_, stand, verdict, keys, self._desk.now), heard
+            mine.places = places(rows)
         return mine.weighed

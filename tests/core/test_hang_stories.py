@@ -212,6 +212,77 @@ def test_a_standstill_that_lasts_is_ended_and_one_of_unknown_cause_is_paged_no_s
     assert [i.action for i in world.incidents()] == ["page"]
 
 
+def second(world: World, number: int = 1) -> r.Order:
+    """The question that is asked anew before anything is done."""
+    for _ in range(400):
+        found = [order for order in world.of_kind("collect") if order.kind.endswith(f"-{number}")]
+        if found:
+            return found[0]
+        world.run(0.1)
+    raise AssertionError("the ranks were not looked at again")
+
+
+def evaluating(world: World, order: r.Order, behind: int, batch: int) -> None:
+    """All ranks go on in their collectives, and at each look another or the same one is a little behind."""
+    told = {rank: (Position("w", 100 * batch + (rank != behind), 100 * batch, "all_reduce"),) for rank in range(4)}
+    for node in NODES:
+        world.answers(order, node, told)
+
+
+def test_one_that_went_on_between_two_looks_is_at_work() -> None:
+    """An evaluation without a word: somebody is behind at each look, the slowest even at every one."""
+    world, _ = trained(PATIENT)
+    world.training = False
+    evaluating(world, asked(world), behind=1, batch=1)
+    world.run(3)
+    assert [i.action for i in world.incidents()] == ["wait"]
+    evaluating(world, second(world), behind=1, batch=2)
+    world.run(20)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.culprits, incident.action) == ("unknown", (), "page")
+    assert "rank 1 went on in its collectives between two looks" in " ".join(incident.reasons)
+    evaluating(world, second(world, 2), behind=1, batch=3)
+    world.run(5)
+    assert world.of_kind("restart") == []
+    world.training = True
+    world.run(5)
+    assert [i.outcome for i in world.incidents()] == ["passed"]
+    assert world.orders() == []
+    assert not [key for key in world.store if "/obs/" in key]
+
+
+def test_a_job_that_hangs_in_its_evaluation_is_ended_later() -> None:
+    world, _ = trained(PATIENT)
+    world.training = False
+    evaluating(world, asked(world), behind=1, batch=1)
+    evaluating(world, second(world), behind=1, batch=2)
+    world.run(5)
+    assert [i.action for i in world.incidents()] == ["page"]
+    evaluating(world, second(world, 2), behind=3, batch=3)
+    world.run(5)
+    assert world.of_kind("restart") == []
+    evaluating(world, second(world, 3), behind=3, batch=3)
+    world.run(5)
+    [restart] = world.of_kind("restart")
+    assert [m.rank for m in restart.culprits] == [3], "whom the last look named, and not the first"
+
+
+def test_one_that_has_not_moved_between_two_looks_is_ended() -> None:
+    world, _ = trained(PATIENT)
+    stopped_at, world.training = world.now, False
+    tells(world, asked(world), behind=1)
+    again = second(world)
+    assert world.now - stopped_at >= 9.0
+    assert world.of_kind("restart") == []
+    tells(world, again, behind=1)
+    world.run(1)
+    assert [i.action for i in world.incidents()] == ["restart"]
+    assert len(world.of_kind("restart")) == 1
+    world.run(5)
+    assert world.of_kind("collect") == []
+    assert not [key for key in world.store if "/obs/" in key]
+
+
 def test_what_passed_by_itself_is_learned() -> None:
     world, _ = trained(PATIENT)
     before = shown_deadline(world)
