@@ -41,11 +41,13 @@ async def watch(
     """
     call = WatchStub(channel).Watch(_requests(prefix, seen + 1, progress_s), metadata=metadata)
     pending: list[Change] = []
+    behind = _Behind(progress_s)
     try:
         while True:
             answer = await _read(call, progress_s * SILENT_FACTOR)
             if answer.canceled:
                 raise Cancelled(answer.cancel_reason or "cancelled by etcd", compacted=answer.compact_revision > 0)
+            behind.look(answer.header.revision, seen)
             pending += _changes(answer.events)
             if answer.created or answer.fragment:
                 continue
@@ -59,6 +61,25 @@ async def watch(
                 yield Progress(seen)
     finally:
         call.cancel()
+
+
+class _Behind:
+    """A store that was restored from a backup counts from an earlier revision: etcd takes a watch from a later one, and
+    delivers nothing until it is there again. A member that only lags is there within moments.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s, self._since = patience_s, float("inf")
+
+    def look(self, revision: int, seen: int) -> None:
+        """The store's revision by an answer. Raises `Cancelled` when it is behind what we have seen for too long."""
+        if not 0 < revision < seen:
+            self._since = float("inf")
+            return
+        now = asyncio.get_running_loop().time()
+        self._since = min(self._since, now)
+        if now - self._since >= self._patience_s:
+            raise Cancelled("the store has gone back: restored from a backup?", compacted=False)
 
 
 async def _requests(prefix: str, start: int, progress_s: float) -> AsyncIterator[Any]:

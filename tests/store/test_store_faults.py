@@ -138,6 +138,22 @@ async def test_killed_and_restarted(own_etcd: EmbeddedEtcd, following: Any) -> N
         assert sights.kinds().count("Lost") == 1
 
 
+async def test_a_store_that_has_gone_back_is_listed_anew(own_etcd: EmbeddedEtcd, following: Any) -> None:
+    """Restored from a backup, it counts from an earlier revision: a watch from where we were would hear nothing."""
+    with EmbeddedEtcd() as restored:
+        async with opened(restored.endpoint) as store:
+            await store.put("/back/a", b"old")
+        async with opened(own_etcd.endpoint, restored.endpoint, timeout_s=1.0) as store:
+            for number in range(20):
+                await store.put("/back/a", f"{number}".encode())
+            sights = following(store, "/back/")
+            await eventually(lambda: sights.fold() == {"/back/a": b"19"}, what="the watch")
+            own_etcd.kill()
+            await eventually(lambda: sights.fold() == {"/back/a": b"old"}, 20, "what stands in the other")
+            await store.put("/back/b", b"new")
+            await eventually(lambda: sights.fold() == {"/back/a": b"old", "/back/b": b"new"}, 20, "the watch goes on")
+
+
 async def test_a_stalled_path_is_seen_and_healed(etcd: str, cluster: str, following: Any) -> None:
     host, _, port = etcd.rpartition(":")
     async with TcpProxy(host, int(port)) as proxy, opened(proxy.endpoint, timeout_s=1.0) as store:
