@@ -26,7 +26,7 @@ _BUSY_SHARE: Final = 0.15  # of one core: our own question costs less, and so do
 _ANSWER_S: Final = 1.0
 _ALL_S: Final = 1.3  # for all ranks of the node
 _AT_ONCE: Final = 32  # traces in memory
-_UNANSWERED_MAX: Final = 2
+_UNANSWERED_MAX: Final = 3  # in a row; a standstill is looked at twice before anything is done about it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _REQUEST: Final = (
     b"POST /handler/fr_trace_json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -73,6 +73,7 @@ class Evidence:
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     body = await _fetch(self.run_dir, worker)
+                    self._unanswered.pop(who, None)
                     return "ok", await _read(body)
             except TimeoutError:
                 self._unanswered[who] = self._unanswered.get(who, 0) + 1

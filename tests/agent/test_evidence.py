@@ -259,7 +259,15 @@ async def test_whoever_leaves_questions_unanswered_is_asked_no_more(
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(1)
+        if len(asked) == 2:
+            return await serve(reader, writer)
         await reader.read()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b'HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n{"entries":[]}')
+        await writer.drain()
         writer.close()
 
     listener = await asyncio.start_unix_server(mute, ward.path)
@@ -267,13 +275,14 @@ async def test_whoever_leaves_questions_unanswered_is_asked_no_more(
     worker.start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     evidence = Evidence(ward.run_dir)
     began = time.monotonic()
-    rows = [(await evidence.gather([worker]))[0].server for _ in range(3)]
+    rows = [(await evidence.gather([worker]))[0].server for _ in range(6)]
     worker.pid, worker.start = real
     listener.close()
-    assert rows[0] == rows[1] == "no answer within 1 s"
-    assert "not asked again" in rows[2]
-    assert len(asked) == 2
-    assert time.monotonic() - began < 10
+    assert rows[1] == "ok", "that it was slow once is forgotten"
+    assert {rows[0], *rows[2:5]} == {"no answer within 1 s"}
+    assert "not asked again" in rows[5]
+    assert len(asked) == 5
+    assert time.monotonic() - began < 20
 
 
 def test_a_full_recorder_is_within_the_limit() -> None:
