@@ -12,8 +12,9 @@ from rankpulse.core.settings import Settings
 ADVICE: Final = {  # by class, for actions that leave it to a person
     "worker_dead": "read the worker's log on the culprit's node from the time of the fault, fix the cause, then start "
     "the job again (it goes on from its last checkpoint)",
-    "node_dead": "look at the machine itself (power, network, kernel log). If it is gone, end torchrun on the other "
-    "nodes and start the job without it",
+    "node_dead": "look at the machine itself (power, network, kernel log). If it is gone and a spare "
+    "node waits: rankpulse restart {run_uid} --reason '…'. Without a spare end torchrun on the other nodes and start "
+    "the job without it",
     "collective_hang": "look at the culprit's process (`py-spy dump --pid PID`, `nvidia-smi`). To end the round and "
     "let torchelastic start the next: rankpulse restart {run_uid} --reason '…'",
     "sidecar_dead": "start the agent again on {nodes} (`systemctl status rankpulse-agent`); the job itself goes on",

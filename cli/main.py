@@ -17,7 +17,7 @@ culprit, and, once armed, restarts what hangs.
 
 \b
 Try it on this machine:
-  rankpulse demo                      a real job lives through jitter, a crash and a stop
+  rankpulse demo                      a real job lives through jitter, crash, hang, weather and stop
   rankpulse up                        etcd, monitor and agent here, for a job of yours
 \b
 In production:
@@ -132,7 +132,7 @@ def demo(
     as_json: Json = False,
     keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the logs and records there.")] = None,
 ) -> None:
-    """A real job on this machine lives through jitter, a crash and a stop, and is judged right each time.
+    """A real job on this machine lives through jitter, crash, hang, weather and stop, and is judged right each time.
 
     Example: rankpulse demo; rankpulse demo crash --keep /tmp/demo
     """

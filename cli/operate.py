@@ -147,7 +147,7 @@ async def _answer(store: Store, keys: Keys, request: Request) -> str:
     known = (await books.read(store, keys, keys.incidents())).incidents()
     for incident in reversed(known):
         if _is_answer(incident, request):
-            return f"incident {incident.id} is opened for it: rankpulse explain {incident.id}"
+            return f"the restart is taken up: rankpulse explain {incident.id}"
     raise Failed(f"{await _refused(store, keys)} (a run can be restarted once per round)")
 
 
@@ -158,9 +158,10 @@ async def _refused(store: Store, keys: Keys) -> str:
 
 
 def _is_answer(incident: Incident, request: Request) -> bool:
+    """Its own incident, or one that was open already and is now ended because a person asked for it."""
     return (
-        incident.klass == "operator_restart"
-        and incident.run_uid == request.run_uid
-        and request.reason in incident.reasons
+        incident.run_uid == request.run_uid
+        and incident.asked_by == request.author
+        and request.reason in incident.action_reason
         and incident.state == "open"
     )

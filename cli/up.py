@@ -21,7 +21,7 @@ etcd, a monitor and an agent are up; state and metrics: {url}/state {url}/metric
 In your training script:        from rankpulse.trainer import attach
                                 pulse = attach()            # counts optimizer steps by itself
 Start it{run_dir}:
-    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node 2 --max-restarts 3 train.py
+    rankpulse run --nproc-per-node 2 train.py
 Then, in another terminal:
     export RANKPULSE_STORE={store} RANKPULSE_CLUSTER={cluster}
     rankpulse status

@@ -156,7 +156,7 @@ def test_a_node_is_cordoned_shown_and_let_in_again(here: Cluster, monitor: objec
 def test_a_restart_is_asked_for_and_answered_with_one_order(here: Cluster, monitor: object) -> None:
     here.seed_run("llama-1", "llama")
     eventually_sync(lambda: json.loads(here.run("status", "--json"))["monitor"]["runs"], 20, "the monitor to know it")
-    assert "is opened for it" in here.run("restart", "llama", "--reason", "disk of rank 0 is dead")
+    assert "is taken up" in here.run("restart", "llama", "--reason", "disk of rank 0 is dead")
     eventually_sync(lambda: here.held(here.keys.order("llama-1", 1, "restart")), 20, "the order")
     assert json.loads(here.run("explain", "last", "--json"))["klass"] == "operator_restart"
     assert "refused" in here.run("restart", "llama", "--reason", "again", code=2)
