@@ -145,8 +145,7 @@ class Suspicions:
             reason="no rank of the round moves",
             author=f"monitor, epoch {self._desk.epoch}",
             at=self._desk.at,
-            seats=r.seated(run.current.alive()),
-            nodes=run.current.nodes(),
+            nodes=run.current.nodes(),  # they know the ranks; all agents read this: 16,000 names would be too much
         )
 
     def _weighed(self, mine: Suspicion, round_: RoundView, stand: Stand) -> Diagnosis:

@@ -48,6 +48,7 @@ def test_a_stopped_rank_is_found_ended_at_once_and_the_round_is_told_to_meet_aga
     order = asked(world)
     assert order.kind == f"collect-{max(p.step for p in procs)}"
     assert (order.nodes, order.round, order.incident) == (("node-a", "node-b"), 1, "")
+    assert order.seats == {}, "every agent of the fleet reads it"
     assert world.incidents() == []
     world.run(0.5)
     keys = tells(world, order, behind=1)
