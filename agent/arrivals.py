@@ -142,6 +142,9 @@ class Arrivals:
                 who.rank,
                 who.local_rank,
             )
+        if row.holder is None:  # it may have said so already
+            holder = self.workers.holds((gone.dead.pid, gone.dead.start))
+            row = msgspec.structs.replace(row, holder=holder)
         detail = exit_detail(gone.dead.exit, gone.slot.ending, gone.slot.pulse, row.order_id, UNWATCHED, _is_held(row))
         self.emit(_exited(row, detail))
         slots.remove(self.workers.run_dir, gone.file)

@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rankpulse.agent import messages, proc
+from rankpulse.agent.facts import Fact, exit_detail
 from rankpulse.agent.log import Log
 from rankpulse.agent.proc import Exit
 from rankpulse.agent.sock import Garbage, Line, Peer
 from rankpulse.agent.torchruns import Torchruns
+from rankpulse.core.records import WORKER_EXITED, RunRow
 
 WORD_S: Final = 0.3  # how long an exit that the kernel does not explain waits for the holder's word
 _UNPLACED_S: Final = 5.0
+_UNATTACHED_S: Final = 1.0  # in which a slot that was just made is found
+_UNATTACHED: Final = "before it attached"
 _ALONE: Final = "this torchrun does not meet through rankpulse: torchelastic restarts by itself"
 _TOLD: Final = "its end is told to the monitor, whose verdict is awaited"
 
@@ -30,6 +34,8 @@ class Holder:
     launcher: tuple[int, int]
     line: Line
     pidfd: int
+    seat: messages.Hold
+    attached: bool = False  # a slot of its trainer was seen: its end is told by that
     ended: Exit | None = None
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -44,14 +50,15 @@ class Holders:
 
     torchruns: Torchruns
     log: Log
+    emit: Callable[[Fact], None]
     released: Callable[[str, int], str] = _no_release
     table: dict[tuple[int, int], Holder] = field(default_factory=dict)  # by its own pid and start
 
     async def session(self, line: Line, peer: Peer, pidfd: int, hello: Mapping[str, Any]) -> None:
         """Until either side ends it."""
         try:
-            child = _child(peer, messages.understand(messages.Hold, dict(hello)).pid)
-            await self._keep(Holder(peer, child, _launcher(peer), line, pidfd))
+            said = messages.understand(messages.Hold, dict(hello))
+            await self._keep(Holder(peer, _child(peer, said.pid), _launcher(peer), line, pidfd, said))
         finally:
             os.close(pidfd)
 
@@ -70,6 +77,7 @@ class Holders:
                 holder.ended = Exit(ended.code, ended.signal)
                 holder.heard.set()
                 self.tell(holder)
+                asyncio.get_running_loop().call_later(_UNATTACHED_S, self._report, holder)
         finally:
             if self.table.get((peer.pid, peer.start)) is holder:
                 del self.table[peer.pid, peer.start]
@@ -94,6 +102,18 @@ class Holders:
             self.tell(holder)
         else:
             holder.line.send({"release": _ALONE})
+
+    def _report(self, holder: Holder) -> None:
+        """Its trainer ended before it attached, in an import for one: nobody else can tell of that."""
+        placed, ended, seat = self.torchruns.placed(holder.launcher), holder.ended, holder.seat
+        if holder.attached or not ended or not self.living([holder]) or not placed or not placed.sure:
+            return
+        if ended.code == 0 or not 0 <= seat.rank < seat.world:
+            return
+        launcher = f"{holder.launcher[0]}.{holder.launcher[1]}"
+        run = RunRow("", "", launcher, seat.world, True, placed.run_uid, placed.round)
+        detail = exit_detail(ended, None, None, "", _UNATTACHED, True) | {"unattached": True}
+        self.emit(Fact(WORKER_EXITED, run, seat.rank, seat.local_rank, *holder.child, detail))
 
     def of_round(self, run_uid: str, round_: int) -> list[Holder]:
         launchers = {(one.pid, one.start) for one in self.torchruns.in_round(run_uid, round_)}
@@ -122,8 +142,10 @@ class Holders:
         return next((one for one in self.table.values() if one.child == child), None)
 
     def holds(self, child: tuple[int, int]) -> tuple[int, int] | None:
-        """Who holds this trainer of one of our rendezvous' rounds, None if nobody does."""
+        """Who holds this trainer, which has attached, of one of our rendezvous' rounds; None if nobody does."""
         holder = self.of(child)
+        if holder:
+            holder.attached = True
         return (holder.peer.pid, holder.peer.start) if holder and self.torchruns.placed(holder.launcher) else None
 
 

@@ -53,9 +53,12 @@ class Leave(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A holder's first line."""
+    """A holder's first line. `rank` of `world` ranks, `local_rank`: its trainer's, where it was given one."""
 
     pid: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    rank: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1
+    local_rank: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = -1
+    world: _Number = 0
 
 
 class Ended(msgspec.Struct, frozen=True):

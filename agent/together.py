@@ -57,7 +57,7 @@ class Together:
     def __post_init__(self) -> None:
         self._mirror = Mirror(self.keys, self.clock, self.log)
         self.torchruns = Torchruns(self._save)
-        self.holders = Holders(self.torchruns, self.log)
+        self.holders = Holders(self.torchruns, self.log, self.emit)
         self.rendezvous = Rendezvous(
             self.node, self.keys, self.store, self._mirror, self.torchruns, self.clock, self.rng, self.log,
             self.timing, named=lambda: bool(self.inc()), busy=self.workers.busy, lives=alive, saved=self._save,

@@ -271,7 +271,9 @@ class Folder:
         if not run.open() or run.rounds.get(round_.number) is not round_:
             self.fold(event.key)
             return
-        round_.exits.setdefault(process_of(member), exit_of(event.key, obs, event.received_at, event.revision))
+        ended = exit_of(event.key, obs, event.received_at, event.revision)
+        if round_.exits.setdefault(process_of(member), ended).key != event.key:
+            self.fold(event.key)  # told before
         if self.book.of_round(run.uid, round_.number) is None and self.book.cites(event.key):
             round_.accounted = True
 

@@ -201,6 +201,13 @@ class Holder:
         return f"rank {self._rank} (pid {self._child})" if self._rank else f"pid {self._child}"
 
 
+def seat(environ: Mapping[str, str]) -> dict[str, int]:
+    """Which rank the trainer was given: should it end before it attaches, nobody else can say."""
+    known = {"rank": "RANK", "local_rank": "LOCAL_RANK", "world": "WORLD_SIZE"}
+    given = {name: environ.get(variable, "") for name, variable in known.items()}
+    return {name: int(text) for name, text in given.items() if text.isascii() and text.isdigit() and len(text) < 10}
+
+
 def how(status: int) -> str:
     """How a process ended, in words."""
     code = os.waitstatus_to_exitcode(status)
@@ -242,7 +249,7 @@ def _hold(argv: Sequence[str], waits: Patience) -> int:
             return 1
     signals = kernel.signal_fd(_SIGNALS)
     child = start(argv, before)
-    line = AgentLine(socket_path(os.environ), {"op": "hold", "v": PROTOCOL, "pid": child})
+    line = AgentLine(socket_path(os.environ), {"op": "hold", "v": PROTOCOL, "pid": child, **seat(os.environ)})
     status = Holder(child, os.environ.get("RANK", "")[:12], waits, signals, line).run()
     line.close()
     kernel.end_like(status)

@@ -33,7 +33,7 @@ import rankpulse.trainer.endings
 uid = int(os.environ.get("TEST_UID", "0"))
 if uid:
     os.setresuid(uid, uid, uid)
-pulse = attach()
+pulse = attach() if "TEST_UNATTACHED" not in os.environ else None
 print(os.getpid(), flush=True)
 if "TEST_EXIT" in os.environ:
     import time

@@ -192,6 +192,38 @@ async def test_a_holder_that_comes_back_is_released_by_the_next_agent(
     assert (gone.detail["held"], gone.detail["message"]) == (True, "died while no agent watched")
 
 
+async def test_an_end_before_it_attached_is_told_by_its_holder(
+    run_dir: str, store: MemoryStore, start: Torchruns
+) -> None:
+    """A crash in an import: without that the holder would wait for a verdict on what nobody knows."""
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        pid = await one.work(0, world=1, word="hold", TEST_UNATTACHED="1")
+        await eventually(lambda: _held(desk, pid), 15, "the holder known")
+        os.kill(pid, signal.SIGKILL)
+        gone = await first(desk, records.WORKER_EXITED)
+        assert one.silent("exited")
+        await order(desk, one, [], kind="release", reason="no more")
+        assert await one.heard("exited") == -9
+    assert (gone.rank, gone.local_rank, gone.pid) == (0, 0, pid)
+    assert (gone.detail["signal"], gone.detail["held"], gone.detail["unattached"]) == (9, True, True)
+    assert gone.run
+    assert (gone.run.run_uid, gone.run.round, gone.run.world_size) == (one.met["run_uid"], 1, 1)
+
+
+async def test_an_end_after_it_attached_is_told_once(run_dir: str, store: MemoryStore, start: Torchruns) -> None:
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        pid = await held(desk, one)
+        await members(desk, 1)
+        os.kill(pid, signal.SIGKILL)
+        await first(desk, records.WORKER_EXITED)
+        holder = next(iter(desk.agent.together.holders.table.values()))
+        desk.agent.together.holders._report(holder)  # what it does a second later
+        exits = await desk.observations(records.WORKER_EXITED)
+        assert [exit_.detail.get("unattached") for exit_ in exits] == [None]
+
+
 async def test_a_stopped_holder_costs_no_more_than_the_grace(
     run_dir: str, store: MemoryStore, start: Torchruns
 ) -> None:

@@ -481,3 +481,27 @@ def test_leftovers_go_with_the_history_they_belong_to() -> None:
     assert len(world.run_states()) <= 201
     assert len([key for key in world.store if key.endswith("/launch")]) <= 201
     assert len([key for key in world.store if "/rounds/" in key]) <= 201
+
+
+def test_a_crash_before_attaching_is_ordered_like_any_other() -> None:
+    """Its holder told of it; no beat ever did."""
+    world, procs = joined()
+    world.ends(procs[3], signal=9, held=True)
+    world.run(0.3)
+    world.asks(NODES, 2)
+    world.run(0.3)
+    second = world.meets(NODES, 2, asks=False, first_step=61)
+    world.ends(second[3], code=1, held=True, unattached=True)
+    world.run(2)
+    assert [order.round for order in world.of_kind("restart")] == [1, 2]
+
+
+def test_an_end_that_two_agents_tell_counts_once() -> None:
+    world, procs = joined()
+    world.ends(procs[3], signal=9, held=True)
+    world.run(0.3)
+    again = world.observe(r.WORKER_EXITED, "node-b", procs[3], code=1, held=True, unattached=True)
+    world.run(5)
+    [incident] = world.incidents()
+    assert "killed by SIGKILL" in incident.summary
+    assert again not in world.store

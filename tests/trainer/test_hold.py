@@ -119,7 +119,13 @@ def test_the_agent_is_told_the_trainers_pid(held: Held, agent: FakeAgent, world:
     pid, parent = process.stdout.readline().split()
     assert int(parent) == process.pid
     eventually_sync(lambda: world.of("hold"), 10, "the session")
-    assert world.of("hold")[0].hello == {"op": "hold", "v": 1, "pid": int(pid)}
+    assert world.of("hold")[0].hello == {"op": "hold", "v": 1, "pid": int(pid), "rank": 3}
+
+
+def test_what_is_no_rank_is_not_told() -> None:
+    given = {"RANK": "1", "LOCAL_RANK": "-1", "WORLD_SIZE": "12x", "OTHER": "3"}
+    assert hold.seat(given) == {"rank": 1}
+    assert hold.seat({"RANK": "٣", "LOCAL_RANK": "0", "WORLD_SIZE": "9" * 30}) == {"local_rank": 0}
 
 
 def test_without_an_agent_it_gives_up_soon(held: Held) -> None:
