@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-LABEL_BYTES = 256
+LABEL_BYTES = 240  # torchrun makes a folder of that name, with some letters behind it
 LONGEST_S = 7 * 24 * 3600.0
 _UNNAMED = ("", "none")  # torchrun's default
 _ADDED_BY_TORCH = ("timeout",)
@@ -64,6 +64,8 @@ def label(run_id: str, max_nodes: int, endpoint: str, token: str) -> str:
         size = len(run_id.encode())
     except UnicodeEncodeError:  # bytes of another encoding on the command line
         raise BadConf("--rdzv-id is no UTF-8 text: choose another name") from None
+    if "/" in run_id and run_id is not endpoint:
+        raise BadConf("--rdzv-id has a / in it, and torchrun makes a folder of that name for its logs: leave it out")
     if size > LABEL_BYTES:
         raise BadConf(f"--rdzv-id is longer than {LABEL_BYTES} bytes: choose a shorter one")
     return run_id

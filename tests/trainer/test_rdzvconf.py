@@ -40,8 +40,15 @@ def test_several_nodes_need_a_name(unnamed: str, endpoint: str) -> None:
 
 
 def test_an_endless_name() -> None:
-    with pytest.raises(rdzvconf.BadConf, match="256 bytes"):
+    with pytest.raises(rdzvconf.BadConf, match="240 bytes"):
         rdzvconf.label("☃" * 100, 2, "", "x")
+
+
+@pytest.mark.parametrize("name", ["team/job", "/", "../x"])
+def test_torchrun_could_not_make_its_folder(name: str) -> None:
+    with pytest.raises(rdzvconf.BadConf, match="folder of that name"):
+        rdzvconf.label(name, 2, "", "x")
+    assert rdzvconf.label("none", 2, "host:1/x", "x") == "host:1/x"
 
 
 def test_a_name_that_is_no_text() -> None:
