@@ -17,7 +17,7 @@ from rankpulse.core.standstill import Stand, diagnosed
 from rankpulse.core.views import RunView
 from rankpulse.core.weighing import UNKNOWN, weigh
 
-FRESH_S = 6.0  # a look that was taken so shortly before is the second as well
+APART_S = 6.0  # between the first look and the second; with less patience than that there is only one
 ANEW_S = 30.0  # where the second look blames nobody, there is another one after so long
 LOOKS_MAX = 20  # per standstill
 Places = dict[int, tuple[Position, ...]]  # by rank
@@ -63,16 +63,17 @@ class SecondLooks:
         """
         act_s, now = self._desk.settings.policy.hang_act_s, self._desk.now
         mine = self._look(run, stand)
-        fresh = mine is None and asked_at is not None and now - asked_at <= FRESH_S
-        at_once = act_s < FRESH_S
-        if at_once or stand.lasted_s < act_s or found.klass != d.COLLECTIVE_HANG or fresh:
+        if act_s < APART_S or stand.lasted_s < act_s or found.klass != d.COLLECTIVE_HANG:
             return found, stand.lasted_s
+        not_yet = min(stand.lasted_s, act_s - 0.001)
+        if mine is None and asked_at is not None and now - asked_at < APART_S:
+            return found, not_yet
         nobody = mine is not None and mine.found is not None and mine.found.klass != d.COLLECTIVE_HANG
         due = nobody and mine is not None and now - mine.asked_at >= ANEW_S and mine.number < LOOKS_MAX
         if mine is None or due:
             mine = self._ask(run, stand, first if mine is None else mine.places, 1 if mine is None else mine.number + 1)
         if mine.found is None and not self._heard(run, stand, mine, found):
-            return found, min(stand.lasted_s, act_s - 0.001)
+            return found, not_yet
         return mine.found or found, stand.lasted_s
 
     def _look(self, run: RunView, stand: Stand) -> Look | None:

@@ -268,6 +268,21 @@ def test_a_job_that_hangs_in_its_evaluation_is_ended_later() -> None:
     assert [m.rank for m in restart.culprits] == [3], "whom the last look named, and not the first"
 
 
+def test_a_phase_that_is_longer_than_all_patience_is_looked_at_twice_as_well() -> None:
+    world, procs = trained(PATIENT)
+    world.training = False
+    for proc in procs:
+        proc.phase = "eval"
+    world.run(890, step_s=0.5)
+    evaluating(world, asked(world, 20), behind=1, batch=1)
+    world.run(4)
+    assert [i.action for i in world.incidents()] == ["wait"]
+    evaluating(world, second(world), behind=1, batch=2)
+    world.run(4)
+    assert [i.action for i in world.incidents()] == ["page"]
+    assert world.of_kind("restart") == []
+
+
 def test_one_that_has_not_moved_between_two_looks_is_ended() -> None:
     world, _ = trained(PATIENT)
     stopped_at, world.training = world.now, False
