@@ -5,7 +5,7 @@ from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending, name
 from rankpulse.core.exits import SIGNALS, Exit, Kind
 from rankpulse.core.records import Launcher
 from rankpulse.core.settings import DetectSettings
-from rankpulse.core.views import RoundView, RunView
+from rankpulse.core.views import RoundView, RunView, process_of
 
 CAUSE_WINDOW = 3.0  # times settle_s: what dies later, torchelastic's grace over or a person impatient, is a consequence
 GRACE_S = 20.0  # torchelastic, Slurm and Kubernetes all wait 30 s between SIGTERM and SIGKILL
@@ -17,6 +17,15 @@ def is_held(round_: RoundView) -> bool:
     """Workers died and torchelastic knows of none of it: their holders wait for a verdict."""
     telling = [exit_ for exit_ in round_.exits.values() if exit_.kind not in (Kind.CLEAN, Kind.ORDERED)]
     return bool(telling) and all(exit_.held for exit_ in telling)
+
+
+def has_parted(round_: RoundView) -> bool:
+    """All ranks of one of its nodes have ended by themselves: its torchrun is done, and meets nobody any more."""
+    if not round_.complete():
+        return False
+    clean = {process for process, exit_ in round_.exits.items() if exit_.kind is Kind.CLEAN}
+    going = {member.node for member in round_.members.values() if process_of(member) not in clean}
+    return any(member.node not in going for member in round_.members.values())
 
 
 def is_judged(run: RunView, round_: RoundView, told: bool) -> bool:

@@ -64,6 +64,7 @@ class Desk:
             orders_left=self._orders_left(run),
             joint=joint,
             held=joint and deaths.is_held(round_),
+            parted=deaths.has_parted(round_),
             repeated=repeats.repeated(found.fault, run, round_, self.book, self.now),
             still_s=still_s,
             act_after_s=self.settings.policy.hang_act_s,

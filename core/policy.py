@@ -34,6 +34,7 @@ class Facts(NamedTuple):
     orders_left: int
     joint: bool = False  # it meets through our rendezvous
     held: bool = False  # holders of its dead workers wait for a verdict: torchelastic has noticed nothing
+    parted: bool = False  # a node of the round is done: there is no further round with it
     repeated: bool = False  # the program's own error, for the second time, without progress in between
     still_s: float | None = None  # for how long it has stood still, None when it does not
     act_after_s: float = 0.0  # a shorter standstill disturbs nobody
@@ -79,6 +80,8 @@ def _after_held_death(facts: Facts) -> Choice:
         )
     if facts.repeated:
         return Choice(STOP, "the same error of the program again, and no progress since: it would only fail once more")
+    if facts.parted:
+        return Choice(RELEASE, "a node has ended its work and meets nobody any more: torchelastic decides")
     if facts.orders_left <= 0:
         return Choice(RELEASE, "the budget of restart orders without progress is used up: torchelastic decides")
     return Choice(
@@ -91,6 +94,8 @@ def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
         return Choice(PAGE, "no torchelastic is there to start the next round: ending the workers would end the job")
     if diagnosis.confidence < 0.9:
         return Choice(PAGE, f"confidence {diagnosis.confidence:.2f} is too low to end a job that may only be slow")
+    if facts.parted:
+        return Choice(PAGE, "a node has ended its work and meets nobody any more: there would be no next round")
     if facts.orders_left <= 0:
         return Choice(PAGE, "the budget of restart orders without progress is used up")
     if not facts.armed:

@@ -273,6 +273,28 @@ def test_peers_that_lost_each_other_are_held_and_started_again() -> None:
     assert len(world.orders()) == 1
 
 
+def test_where_a_node_is_done_there_is_no_further_round() -> None:
+    """Its torchrun waits at torchelastic's exit barrier for the others: they would wait for it in vain."""
+    world, procs = joined()
+    for proc in procs[2:]:
+        world.ends(proc, code=0, closed=True)
+    world.ends(procs[0], code=1, error="OSError", message="disk full", held=True)
+    world.ends(procs[1], code=1, error="RuntimeError", message=GLOO, held=True)
+    world.run(2)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("worker_dead", "release")
+    assert [order.kind for order in world.orders()] == ["release"]
+
+
+def test_where_one_rank_of_a_node_is_done_its_node_meets_again() -> None:
+    world, procs = joined()
+    world.ends(procs[3], code=0, closed=True)
+    world.ends(procs[0], signal=9, held=True)
+    world.run(2)
+    [incident] = world.incidents()
+    assert incident.action == "restart"
+
+
 def test_unarmed_a_held_crash_is_released_to_torchelastic() -> None:
     world, procs = joined(armed=False)
     world.ends(procs[3], signal=9, held=True)
