@@ -58,7 +58,8 @@ class Judge:
             self._follow(incident)
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
-        self._ordering.orders(stuck)
+        if not sight.blind(now):  # it may not even know that it was disarmed
+            self._ordering.orders(stuck)
         self._gates.judge()
         self._tidy.rosters()
         self._tidy.orders(self._settled)

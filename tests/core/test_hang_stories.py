@@ -425,6 +425,21 @@ def test_a_new_leader_keeps_to_what_was_weighed_before_it() -> None:
     assert len(world.of_kind("restart")) == 1
 
 
+def test_whoever_is_blind_orders_nothing_and_does_so_when_it_sees() -> None:
+    """Not even what is certain: a monitor that does not see the store does not know that it was disarmed, say."""
+    world, procs = trained()
+    world.canary = False
+    world.run(5)
+    assert world.engine.snapshot(world.now)["blind"]
+    world.ends(procs[3], signal=9, held=True)
+    world.run(3)
+    assert [i.action for i in world.incidents()] == ["restart"]
+    assert world.orders() == []
+    world.canary = True
+    world.run(3)
+    assert len(world.of_kind("restart")) == 1
+
+
 def test_a_plain_launch_is_judged_as_before_and_asks_nobody() -> None:
     world = World()
     world.arm()
