@@ -27,7 +27,7 @@ from rankpulse.agent.slots import Scanner
 from rankpulse.agent.together import Together
 from rankpulse.agent.watch import Workers
 from rankpulse.core import records
-from rankpulse.core.keys import Keys, check_name
+from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings, run_dir
 from rankpulse.store.api import Store, StoreError
@@ -61,7 +61,7 @@ class Agent:
     ) -> None:
         self._settings, self._store, self._stop, self._log, self._clock = settings, store, stop, log, clock or Clock()
         self._host = host or hosts.read()
-        self.node = check_name(settings.agent.node or self._host.name, "node")
+        self.node = check_node(settings.agent.node or self._host.name)
         self.run_dir = os.path.abspath(run_dir(settings.agent, os.environ))
         self.capabilities: dict[str, str] = {"nvml": "not read by this version", "host": "ok"}
         self._keys = Keys(settings.cluster)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from rankpulse.core import records
 
 ROOT = "/rankpulse/"
+NODE_MAX = 100
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -19,6 +20,13 @@ def check_name(name: str, what: str) -> str:
     if not _SAFE.fullmatch(name):
         raise BadName(f"{what} {name!r}: use letters, digits, '.', '_' and '-' (at most 128), first a letter or digit")
     return name
+
+
+def check_node(name: str) -> str:
+    """`name` if a node can be called so: it must stand in a key also with the number of a process after it."""
+    if len(name) > NODE_MAX:
+        raise BadName(f"node {name!r}: at most {NODE_MAX} characters; give its agent a shorter name with agent.node")
+    return check_name(name, "node")
 
 
 class Role(NamedTuple):

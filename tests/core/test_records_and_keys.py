@@ -124,6 +124,14 @@ def test_names_that_cannot_stand_in_a_key_say_which_can(name: str) -> None:
         KEYS.beat(name)
 
 
+def test_a_nodes_name_leaves_room_for_its_processes() -> None:
+    longest = keys.check_node("n" * keys.NODE_MAX)
+    key = KEYS.joiner("run-1", longest, f"{2**22}.{2**46}")
+    assert parsed(key).names["node"] == longest
+    with pytest.raises(BadName, match="at most 100"):
+        keys.check_node("n" * 101)
+
+
 def test_an_agent_may_write_for_its_own_node_only_and_never_give_orders() -> None:
     agent = KEYS.roles("n1")["agent"]
     may = lambda key: any(key.startswith(prefix) for prefix in agent.write)  # noqa: E731
