@@ -3,12 +3,17 @@
 A run that failed has an incident: where no exit explains it, the closing itself opens one.
 """
 
+import re
+
 from rankpulse.core import diagnosis as d
 from rankpulse.core.deaths import is_judged
 from rankpulse.core.diagnosis import Diagnosis, Ending
+from rankpulse.core.exits import Kind
 from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import RunView
 
+_EXIT_CODE = re.compile(r"rank \d+ ended with exit code (-?\d{1,3})$")  # as our own torchruns say it
+_STOP_CODES = (-1, -2, -3, -15, 129, 130, 131, 143)  # of workers that were asked to end
 CLOSED_S = 2.0  # what explains a closing may be on its way for so long
 LINGER_S = 10.0  # and workers of a closed run may still be about to end
 
@@ -39,7 +44,7 @@ def joint(
     if closing is None:
         return None
     outcome, reason, since = closing
-    if found is not None and found.outcome == d.STOPPED_BY_USER:
+    if found is not None and found.outcome == d.STOPPED_BY_USER and not _of_a_failure(run, outcome, reason):
         return found
     if outcome == d.FINISHED or (found is not None and found.outcome == d.FINISHED):
         return Ending(d.FINISHED, reason)
@@ -52,6 +57,17 @@ def joint(
     if outcome == d.FAILED:
         return _unexplained(run, reason, since)
     return Ending(d.ABANDONED, reason)
+
+
+def _of_a_failure(run: RunView, outcome: str, reason: str) -> bool:
+    """The workers were asked to end by torchelastic alone, because one that nobody watched had failed.
+
+    Whoever stops a job sends torchrun a signal, which then names no rank's exit code of its own.
+    """
+    named = _EXIT_CODE.search(reason)
+    if outcome != d.FAILED or named is None or int(named[1]) in _STOP_CODES:
+        return False
+    return all(exit_.terminated for exit_ in run.current.exits.values() if exit_.kind is Kind.STOPPED)
 
 
 def _closing(run: RunView, now: float, detect: DetectSettings) -> tuple[str, str, float] | None:

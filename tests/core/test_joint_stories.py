@@ -151,6 +151,20 @@ def test_a_run_that_fails_has_its_incident_whatever_is_heard_first() -> None:
     assert [s.outcome for s in world.run_states()] == ["failed"]
 
 
+def test_a_failure_before_attaching_is_no_stop_by_a_user() -> None:
+    """torchelastic ends the others by SIGTERM, and who failed was watched by nobody."""
+    for code, outcome in (("-9", "failed"), ("1", "failed"), ("-15", "stopped_by_user"), ("143", "stopped_by_user")):
+        world, procs = joined()
+        for proc in procs:
+            world.ends(proc, signal=15)
+        world.leaves("node-b", "failed", f"rank 2 ended with exit code {code}")
+        world.leaves("node-a", "gone")
+        world.run(50)
+        assert [s.outcome for s in world.run_states()] == [outcome], code
+        told = [(i.klass, i.action, i.state) for i in world.incidents()]
+        assert told == ([("unknown", "page", "closed")] if outcome == "failed" else []), code
+
+
 def test_a_failure_that_no_worker_explains_is_an_incident_of_its_own() -> None:
     world, procs = joined()
     for proc in procs:
