@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HELP = """
 Watches multi-node PyTorch training: tells late heartbeats from dead workers, hung ranks and stopped jobs, names the
-culprit, and, once armed, restarts what hangs.
+culprit, and, once armed, restarts what crashed or hangs.
 
 \b
 Try it on this machine:
@@ -116,7 +116,7 @@ def up(
 ) -> None:
     """Everything on this machine, for trying out: a private etcd, a monitor and an agent. Ctrl-C stops all.
 
-    --listen is the monitor's place.
+    It says what to do next. --listen is where the monitor serves HTTP.
     """
     settings = _settings(config, cluster, None, preset, node=node, run_dir=run_dir, monitor_listen=listen)
     from rankpulse.cli.up import run
@@ -217,7 +217,7 @@ def _arm(settings: "Settings", armed: bool, reason: str) -> None:
 
 @app.command()
 def restart(
-    run: Annotated[str, typer.Argument(metavar="RUN_UID", help="The run: its uid, the beginning of it, or its label.")],
+    run: Annotated[str, typer.Argument(metavar="RUN_UID", help="The run: its uid, its label, or the beginning of its uid.")],
     reason: Reason,
     config: Config = None,
     cluster: Cluster = None,

@@ -6,6 +6,7 @@ Requests, never orders: the monitor decides and answers.
 import asyncio
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from rankpulse.cli import books, show
@@ -41,20 +42,26 @@ async def arm(settings: Settings, *, armed: bool, reason: str) -> Arm:
 
 
 async def find_run(store: Store, keys: Keys, name: str) -> RunState:
-    """The run going on that `name` means: run_uid, the beginning of it, or run_id. Raises `Failed`."""
-    known = (await books.read(store, keys, keys.runs())).of(RunState)
+    """The run going on that `name` means: run_uid, run_id, or the beginning of run_uid. Raises `Failed`."""
+    return meant((await books.read(store, keys, keys.runs())).of(RunState), name, keys.cluster)
+
+
+def meant(known: Sequence[RunState], name: str, cluster: str) -> RunState:
+    """The run of `known` that `name` means, see `find_run`. Raises `Failed`."""
+    going_on = [run for run in known if run.outcome == "running"]
     ways = (
         [run for run in known if run.run_uid == name],
-        [run for run in known if run.outcome == "running" and (run.run_uid.startswith(name) or run.run_id == name)],
+        [run for run in going_on if run.run_id == name],
+        sorted((run for run in known if run.run_id == name), key=lambda run: run.at)[-1:],  # ended: none that begins so
+        [run for run in going_on if run.run_uid.startswith(name)],
     )
     found = next((way for way in ways if way), [])
     if len(found) > 1:
         rows = "\n".join(f"  {run.run_uid}  ({show.plain(run.run_id)}, round {run.round})" for run in found)
         raise Failed(f"{show.plain(name)!r} means several runs; name one:\n{rows}")
     if not found:
-        going = [run.run_uid for run in known if run.outcome == "running"]
-        hint = f"going on: {', '.join(going)}" if going else "no run is going on"
-        raise Failed(f"no run {show.plain(name)!r} in cluster {keys.cluster!r}; {hint}")
+        hint = f"going on: {', '.join(run.run_uid for run in going_on)}" if going_on else "no run is going on"
+        raise Failed(f"no run {show.plain(name)!r} in cluster {cluster!r}; {hint}")
     if found[0].outcome != "running":
         raise Failed(f"run {found[0].run_uid} has ended ({found[0].outcome}): start it with its launcher")
     return found[0]
