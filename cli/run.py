@@ -22,8 +22,8 @@ Starts SCRIPT as torchrun would, on each node the same line:
 
 What it fills in (the whole line is printed, for your own scripts):
   --rdzv-backend rankpulse   the nodes meet through their agents: no endpoint, no node rank, no master address
-  --rdzv-id NAME             unless given: the Slurm job, else the script's name. Nodes with the same name train
-                             together, so give each of two jobs a name of its own
+  --rdzv-id NAME             unless given: the Slurm job, else the script's name; on a single node with a random end.
+                             Nodes with the same name train together: give each of two jobs a name of its own
   --no-python ... hold ...   the holder beside each worker: a crash is no failure of torchrun, nothing is burned of
                              --max-restarts. --no-hold leaves it out
 Everything else is torchrun's and stays as given; see torchrun --help. An agent must run on each node.

@@ -26,7 +26,7 @@ Then, in another terminal:
     export RANKPULSE_STORE={store} RANKPULSE_CLUSTER={cluster}
     rankpulse status
     rankpulse explain last          # after you killed a worker
-    rankpulse arm --reason trying   # until then it observes and does not restart hung jobs
+    rankpulse arm --reason trying   # until then it only observes, and orders no restart
 
 Ctrl-C stops all of it; nothing is kept.
 """
