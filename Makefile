@@ -23,7 +23,7 @@ $(VENV)/.ready-$(TORCH): pyproject.toml constraints.txt
 	@rm -f $(VENV)/.ready-* $(VENV)/lib/python3*/site-packages/system-torch.pth
 	@test "$(TORCH)" != system || $(PYTHON) -c 'import site, sysconfig; print(sysconfig.get_paths()["purelib"])' \
 	  > $$(echo $(VENV)/lib/python3*/site-packages)/system-torch.pth
-	@echo "installing into $(VENV): a minute or two, most of it torch"
+	@echo "installing into $(VENV): a few minutes, most of it torch"
 	$(BIN)/python -m pip install -q -c constraints.txt $(TORCH_PKG) -e '.[demo,dev]'
 	@$(BIN)/python -c 'import torch'
 	@touch $@
@@ -44,7 +44,7 @@ lint: setup typing ## format, lint, types, import rules
 	$(BIN)/mypy -p rankpulse
 	$(BIN)/lint-imports --no-cache
 
-check: lint ## a minute: lint and the quick tests
+check: lint ## a minute or two: lint and the quick tests
 	$(BIN)/python -m pytest -m "not live and not drill"
 
 test: lint ## everything once
