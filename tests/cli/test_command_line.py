@@ -239,7 +239,8 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
             text=True,
         )
         silent.settimeout(30)
-        silent.accept()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        with silent.accept()[0] as connection:
+            connection.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))  # HTTP/2 SETTINGS: else it gives up within seconds
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
