@@ -85,7 +85,8 @@ def _after_held_death(facts: Facts) -> Choice:
     if facts.orders_left <= 0:
         return Choice(RELEASE, "the budget of restart orders without progress is used up: torchelastic decides")
     return Choice(
-        RESTART, "its holder waits: all nodes meet again at once, and none of torchelastic's restarts is used"
+        RESTART,
+        "a worker died and is held, so all nodes meet again at once and none of torchelastic's restarts is used",
     )
 
 

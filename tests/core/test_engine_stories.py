@@ -488,7 +488,7 @@ def test_hang_with_a_stopped_rank_is_observed_until_armed_then_ordered_once() ->
     [incident] = world.incidents()
     assert (incident.outcome, incident.restarts, incident.order_id) == ("recovered", 1, order.order_id)
     assert len(world.orders()) == 1
-    assert any("2 workers ended" in line.text for line in incident.trail)
+    assert any("2 workers had to be killed" in line.text for line in incident.trail)
 
 
 def test_hang_without_a_laggard_says_so_and_is_not_acted_upon() -> None:

@@ -273,7 +273,7 @@ def test_a_thousand_acknowledgements_are_a_line_of_the_story() -> None:
     world.tick()
     [incident] = world.incidents()
     [line] = [line.text for line in incident.trail if "carried out" in line.text]
-    assert line == "n000, n001, n002 and 297 more carried out the order: 300 workers ended"
+    assert line == "n000, n001, n002 and 297 more carried out the order: 300 workers had to be killed"
     assert len(incident.trail) < 10
 
 
