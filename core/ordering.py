@@ -38,8 +38,8 @@ class Ordering:
             if order is not None and order.kind == RELEASE:
                 self._desk.note(incident, f"{who} told the holders to end with their trainers")
             else:
-                killed = f"{sum(by_node.values())} workers" if any(by_node.values()) else "none"
-                self._desk.note(incident, f"{who} carried out the order: {killed} had to be killed")
+                many = f"{sum(by_node.values())} workers" if any(by_node.values()) else "none"
+                self._desk.note(incident, f"{who} carried out the order: {many} had to be killed")
 
     # --- requests
 
