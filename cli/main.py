@@ -23,6 +23,7 @@ Try it on this machine:
 In production:
   rankpulse monitor --store etcd1:2379 --store etcd2:2379     on two or three machines; one leads
   rankpulse agent   --store etcd1:2379 --store etcd2:2379     on every node
+  rankpulse run --nnodes 2 --nproc-per-node 8 train.py        a job, as with torchrun; the same line on every node
   rankpulse doctor                                            what is missing on this machine
 \b
 When something happened:
@@ -200,7 +201,7 @@ def arm(reason: Reason, config: Config = None, cluster: Cluster = None, store: S
 
 @app.command()
 def disarm(reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:
-    """Forbid orders: observe only. Restarts by torchelastic itself go on.
+    """Forbid restart orders: observe only. Restarts by torchelastic itself go on.
 
     Example: rankpulse disarm --reason 'maintenance of the switches'
     """

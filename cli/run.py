@@ -26,7 +26,8 @@ What it fills in (the whole line is printed, for your own scripts):
                              Nodes with the same name train together: give each of two jobs a name of its own
   --no-python ... hold ...   the holder beside each worker: a crash is no failure of torchrun, nothing is burned of
                              --max-restarts. --no-hold leaves it out
-Everything else is torchrun's and stays as given; see torchrun --help. An agent must run on each node.
+Everything else is torchrun's and stays as given; see torchrun --help. Give --max-restarts too: until the monitor is
+armed a crash costs one of them, and torchrun's default is 0. An agent must run on each node.
 """
 HOLDER = ("-P", "-m", "rankpulse.trainer.hold")  # -P: what lies in the working directory is the script's business
 BACKEND = "rankpulse"
