@@ -218,7 +218,7 @@ def _arm(settings: "Settings", armed: bool, reason: str) -> None:
 
 @app.command()
 def restart(
-    run: Annotated[str, typer.Argument(metavar="RUN_UID", help="The run: its uid or the beginning of it, or its label.")],
+    run: Annotated[str, typer.Argument(metavar="RUN_UID", help="The run: its uid, the beginning of it, or its label.")],
     reason: Reason,
     config: Config = None,
     cluster: Cluster = None,

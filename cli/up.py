@@ -28,7 +28,7 @@ Then, in another terminal:
     rankpulse explain last          # after you killed a worker
     rankpulse arm --reason trying   # until then it only observes, and orders no restart
 
-Ctrl-C stops all of it; nothing is kept.
+Ctrl-C stops all of it, and this etcd is gone with all that it knew. Jobs go on.
 """
 
 
