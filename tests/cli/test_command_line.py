@@ -237,6 +237,7 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's `make check &` ignores it
         )
         silent.settimeout(30)
         with silent.accept()[0] as connection:
