@@ -221,6 +221,9 @@ async def test_death_while_the_store_is_gone_is_found_once(scene: Scene) -> None
     assert incident.klass == "worker_dead"
     assert [m.pid for m in incident.culprits] == [victim.pid]
     assert (incident.restarts, incident.outcome) == (1, "recovered")
+    if scene.job.backend == "rankpulse":
+        told = {event["round"] for event in scene.job.events("resumed")[-scene.job.world_size :]}
+        assert told == {scene.state.round}, "the adopted round has one number, for every worker and in the store"
 
 
 async def test_death_while_no_monitor_runs_is_found_once(scene: Scene) -> None:
