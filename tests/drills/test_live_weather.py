@@ -24,7 +24,8 @@ FAKETIME = next((p for p in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
 STORE_GONE_S = 60.0
 
 
-SLOW = pytest.mark.parametrize(
+# what does not depend on how torchruns meet is shown on torch's own rendezvous by `make drills`
+ONE_IS_ENOUGH = pytest.mark.parametrize(
     "scene", ["rankpulse", pytest.param("c10d", marks=pytest.mark.drill)], indirect=True, scope="module"
 )
 
@@ -156,10 +157,12 @@ async def replace_monitor(scene: Scene, env: dict[str, str] | None = None) -> No
     await scene.until(leads, 40, f"the next epoch\n{scene.stage.monitor.tail()}")
 
 
+@ONE_IS_ENOUGH
 async def test_agent_killed_and_restarted(calm: Scene) -> None:
     await replace_agent(calm, "node-1")
 
 
+@ONE_IS_ENOUGH
 async def test_monitor_killed_and_restarted(calm: Scene) -> None:
     await replace_monitor(calm)
 
@@ -167,7 +170,7 @@ async def test_monitor_killed_and_restarted(calm: Scene) -> None:
 @pytest.mark.skipif(
     FAKETIME is None and "CI" not in os.environ, reason="libfaketime is not here: apt-get install faketime"
 )
-@SLOW
+@ONE_IS_ENOUGH
 @pytest.mark.parametrize("first", ["+3600", "-3600"])
 async def test_clock_of_a_node_and_of_the_monitor_jumps_by_an_hour(calm: Scene, first: str) -> None:
     """The node's agent, torchrun and workers all live an hour later, or earlier, than the rest."""
@@ -190,7 +193,7 @@ async def test_clock_of_a_node_and_of_the_monitor_jumps_by_an_hour(calm: Scene, 
     await replace_monitor(calm)
 
 
-@SLOW
+@ONE_IS_ENOUGH
 async def test_store_gone_for_a_minute(calm: Scene) -> None:
     acknowledged = {record.id for record in calm.witness.all(r.Incident)}
     await asyncio.to_thread(calm.stage.etcd.kill)
@@ -226,6 +229,7 @@ async def test_death_while_the_store_is_gone_is_found_once(scene: Scene) -> None
         assert told == {scene.state.round}, "the adopted round has one number, for every worker and in the store"
 
 
+@ONE_IS_ENOUGH
 async def test_death_while_no_monitor_runs_is_found_once(scene: Scene) -> None:
     round_ = scene.state.round
     roster = scene.witness.roster(scene.state.run_uid)
