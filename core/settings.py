@@ -253,13 +253,11 @@ def _section(
     return kind(**good)
 
 
-def problems_of(settings: Settings) -> list[str]:
-    """What is wrong with values that have the right types: ranges, forms and combinations."""
-    return sorted(_problems({name: getattr(settings, name) for name in _SECTIONS}, set()))
-
-
 def _problems(sections: Mapping[str, Any], unsure: Set[str]) -> list[str]:
-    """The same, of sections by name; nothing is said about fields that are `unsure`."""
+    """What is wrong with values that have the right types: ranges, forms and combinations.
+
+    Sections by name; nothing is said about fields that are `unsure`.
+    """
 
     def said(key: str) -> Any:
         section, _, field = key.partition(".")

@@ -24,7 +24,7 @@ from rankpulse.core.records import AgentClaim, Beat, Member, NodeState, Observat
 from rankpulse.store.api import Store
 
 WORKER = """
-import ctypes, os, sys, types
+import ctypes, os, signal, sys, types
 if not os.environ.get("TEST_ORPHAN"):
     ctypes.CDLL(None).prctl(1, 9)  # no worker outlives its test
 sys.modules["torch"] = types.ModuleType("torch")  # the real one takes seconds to import and is not needed here
@@ -34,10 +34,10 @@ uid = int(os.environ.get("TEST_UID", "0"))
 if uid:
     os.setresuid(uid, uid, uid)
 pulse = attach() if "TEST_UNATTACHED" not in os.environ else None
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print(os.getpid(), flush=True)
 if "TEST_EXIT" in os.environ:
-    import time
-    time.sleep(1.0)  # until it has been seen
+    signal.sigwait({signal.SIGUSR1})  # until the test has seen it
     sys.exit(int(os.environ["TEST_EXIT"]))
 for line in sys.stdin:
     word, _, rest = line.strip().partition(" ")

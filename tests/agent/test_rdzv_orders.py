@@ -264,8 +264,9 @@ def _parent(pid: int) -> int:
 async def test_a_good_end_is_not_held(run_dir: str, store: MemoryStore, start: Torchruns) -> None:
     async with Desk(run_dir, store).at_work() as desk:
         one = await alone(start, run_dir)
-        await one.work(0, world=1, word="hold", TEST_EXIT="0")
+        pid = await one.work(0, world=1, word="hold", TEST_EXIT="0")
         await members(desk, 1)
+        os.kill(pid, signal.SIGUSR1)
         gone = await first(desk, records.WORKER_EXITED)
         assert await one.heard("exited") == 0
         await eventually(lambda: not _holders(desk), 10, "the holder forgotten")
