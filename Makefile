@@ -45,10 +45,11 @@ lint: setup typing ## format, lint, types, import rules
 	$(BIN)/lint-imports --no-cache
 
 check: lint ## a minute or two: lint and the quick tests
-	$(BIN)/python -m pytest -m "not live and not drill"
+	$(BIN)/python -m pytest -m "not live and not drill" -n 2
 
-test: lint ## everything once
-	$(BIN)/python -m pytest -m "not drill" --durations=15 -rs
+test: lint ## everything once: what is quick two at a time, what starts jobs and stores one by one
+	$(BIN)/python -m pytest -m "not live and not drill" -n 2 --durations=5 -rs
+	$(BIN)/python -m pytest -m "live and not drill" --durations=15 -rs
 
 drills: setup ## live repeats
 	$(BIN)/python -m pytest -m drill
