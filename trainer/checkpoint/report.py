@@ -8,10 +8,12 @@ import json
 import math
 import os
 import socket
+from typing import TypeAlias
 
 from rankpulse.trainer.agentline import LINE_MAX, socket_path
 
 _PROTOCOL = 1
+_Said: TypeAlias = dict[str, str | int | float | bool | None]
 
 
 def tell(event: str, **said: str | int | float | bool) -> bool:
@@ -28,7 +30,7 @@ def tell(event: str, **said: str | int | float | bool) -> bool:
 
 def _line(event: str, said: dict[str, str | int | float | bool]) -> bytes:
     plain = {key: _plain(value) for key, value in said.items()}
-    message = {"op": "checkpoint", "v": _PROTOCOL, "event": _plain(event)}
+    message: _Said = {"op": "checkpoint", "v": _PROTOCOL, "event": _plain(event)}
     message |= {key: value for key, value in plain.items() if value is not None and key not in message}
     while len(line := _encoded(message)) > LINE_MAX:
         longest = max(message, key=lambda key: len(_encoded({"": message[key]})))
@@ -39,7 +41,7 @@ def _line(event: str, said: dict[str, str | int | float | bool]) -> bytes:
     return line
 
 
-def _encoded(message: dict[str, str | int | float | bool | None]) -> bytes:
+def _encoded(message: _Said) -> bytes:
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
