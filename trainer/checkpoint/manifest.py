@@ -8,9 +8,23 @@ flat range [offset, offset + numel) names a piece of the state without naming te
 range of about 1/N of the bytes. Tensors with layout "boxes" (DTensor: FSDP2, TP) are cut into n-dimensional boxes.
 """
 
+import hashlib
+import json
 import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from rankpulse.trainer.checkpoint import strictjson as strict
+from rankpulse.trainer.checkpoint.errors import (
+    ChecksumDiffers,
+    ManifestInvalid,
+    NewerSchema,
+    ShardCountDiffers,
+    StateRefused,
+)
+from rankpulse.trainer.checkpoint.strictjson import Unfit, shown
 
 SCHEMA: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -18,6 +32,17 @@ SHARDED: Final = "sharded"
 CONSOLIDATED: Final = "consolidated"
 FLAT: Final = "flat"
 BOXES: Final = "boxes"
+MAX_BYTES: Final = 256 * 2**20  # of a manifest
+MAX_WORLD: Final = 2**20
+
+_SAVE_ID: Final = re.compile(r"[0-9a-f]{8,32}")
+_PATH: Final = re.compile(r"shard-[0-9]{5,7}\.safetensors")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_XXH3: Final = re.compile(r"[0-9a-f]{32}")
+_SEAL: Final = re.compile(rb'"digest": ?"([0-9a-f]{64})"\s*\}\s*\Z')
+_SEAL_BYTES: Final = 256  # the digest is looked for in these last bytes only
+_BLANK: Final = b"0" * 64
+_NOT_FINITE: Final = ("nan", "inf", "-inf")  # a metric may be one; JSON has no number for it
 
 # bytes per element, by the names of the safetensors format
 DTYPE_BYTES: Final = {
@@ -51,6 +76,10 @@ class Box:
     name: str
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +136,226 @@ class ShardManifest:
     def nbytes(self) -> int:
         """Bytes of tensors in the whole state."""
         return sum(tensor.nbytes for tensor in self.tensors)
+
+
+def encode(manifest: ShardManifest) -> bytes:
+    """The bytes of `manifest.json`: one JSON object, a line for each tensor and shard, the digest last.
+
+    Raises StateRefused when it cannot be written as JSON, or would be more than MAX_BYTES.
+    """
+    try:
+        lines = [f'"{name}": {_json(value)}' for name, value in _head(manifest).items()]
+        lines.append(f'"tensors": {_rows(_tensor_row(tensor) for tensor in manifest.tensors)}')
+        index = {tensor.name: number for number, tensor in enumerate(manifest.tensors)}
+        lines.append(f'"shards": {_rows(_shard_row(shard, index) for shard in manifest.shards)}')
+        lines.append(f'"values": {_json(manifest.values)}')
+        data = ("{\n" + ",\n".join(lines) + f',\n"digest": "{_BLANK.decode()}"\n}}\n').encode()
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StateRefused(f"the manifest of step {manifest.step} cannot be written as JSON: {error}") from None
+    if len(data) > MAX_BYTES:
+        raise StateRefused(
+            f"the manifest of step {manifest.step} would have {len(data)} bytes, more than {MAX_BYTES}:"
+            " keep large values in tensors"
+        )
+    start = data.rindex(_BLANK)
+    return data[:start] + digest_of(data).encode() + data[start + len(_BLANK) :]
+
+
+def digest_of(data: bytes) -> str:
+    """sha256 of a manifest's bytes with the 64 characters of its digest as zeros; "" when it has no digest."""
+    seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
+    if not seal:
+        return ""
+    sha = hashlib.sha256(memoryview(data)[: seal.start(1)])
+    sha.update(_BLANK)
+    sha.update(memoryview(data)[seal.end(1) :])
+    return sha.hexdigest()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _rows(rows: Iterable[Any]) -> str:
+    lines = ",\n".join(map(_json, rows))
+    return f"[\n{lines}\n]" if lines else "[]"
+
+
+def _head(manifest: ShardManifest) -> dict[str, Any]:
+    return {
+        "schema_version": manifest.schema_version,
+        "kind": manifest.kind,
+        "step": manifest.step,
+        "world_size": manifest.world_size,
+        "save_id": manifest.save_id,
+        "wall_clock_seconds": float(manifest.wall_clock_seconds),
+        "run_uid": manifest.run_uid,
+        "run_id": manifest.run_id,
+        "round": manifest.round,
+        "metrics": {
+            name: float(value) if math.isfinite(value) else str(float(value))
+            for name, value in manifest.metrics.items()
+        },
+    }
+
+
+def _tensor_row(tensor: TensorSpec) -> dict[str, Any]:
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "layout": tensor.layout}
+
+
+def _shard_row(shard: Shard, index: dict[str, int]) -> dict[str, Any]:
+    return {
+        "rank": shard.rank,
+        "path": shard.path,
+        "bytes": shard.bytes,
+        "sha256": shard.sha256,
+        "xxh3": shard.xxh3,
+        "param_shard_offset": shard.param_shard_offset,
+        "param_shard_numel": shard.param_shard_numel,
+        "ranges": shard.ranges,
+        "boxes": [(index[box.name], box.offsets, box.sizes) for box in shard.boxes],
+        "own": shard.own,
+    }
+
+
+def decode(data: bytes, path: str) -> ShardManifest:
+    """The manifest in `data`; `path` names it in errors. Total: raises Refused, whatever the bytes are.
+
+    The digest is looked at first: a flipped bit is damage, never a newer schema. Whether the shards cover the state
+    is `division.uncovered`'s to say.
+    """
+    if len(data) > MAX_BYTES:
+        raise ManifestInvalid(path, f"at most {MAX_BYTES} bytes", len(data))
+    seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
+    if not seal:
+        raise ManifestInvalid(path, 'a "digest" as its last member', "none (a partial write?)")
+    if seal[1].decode() != (found := digest_of(data)):
+        raise ChecksumDiffers(path, seal[1].decode(), found)
+    try:
+        top = strict.members(strict.parsed(data), "a manifest")
+        schema = strict.integer(top.get("schema_version"), "schema_version", 1)
+        if schema > SCHEMA:
+            raise NewerSchema(path, f"at most {SCHEMA}", schema, "Read it with the rankpulse that wrote it, or newer.")
+        return _decoded(top, path)
+    except Unfit as unfit:
+        raise ManifestInvalid(path, unfit.expected, unfit.found) from None
+
+
+def _decoded(top: dict[str, Any], path: str) -> ShardManifest:
+    kind = top.get("kind")
+    if kind not in (SHARDED, CONSOLIDATED):
+        raise Unfit(f"kind {SHARDED} or {CONSOLIDATED}", kind)
+    world_size = strict.integer(top.get("world_size"), "world_size", 1, MAX_WORLD)
+    tensors = tuple(_tensor(row) for row in strict.items(top.get("tensors"), "tensors"))
+    _distinct((tensor.name for tensor in tensors), "tensor")
+    rows = strict.items(top.get("shards"), "shards")
+    if len(rows) != (expected := world_size if kind == SHARDED else 1):
+        raise ShardCountDiffers(path, expected, len(rows))
+    shards = tuple(_shard(row, rank, tensors) for rank, row in enumerate(rows))
+    _distinct((shard.path for shard in shards), "shard")
+    return ShardManifest(
+        kind=kind,
+        step=strict.integer(top.get("step"), "step"),
+        world_size=world_size,
+        save_id=strict.matching(top.get("save_id"), "save_id", _SAVE_ID),
+        wall_clock_seconds=strict.number(top.get("wall_clock_seconds"), "wall_clock_seconds"),
+        tensors=tensors,
+        shards=shards,
+        values=_values(top.get("values")),
+        metrics=_metrics(top.get("metrics")),
+        run_uid=strict.text(top.get("run_uid"), "run_uid"),
+        run_id=strict.text(top.get("run_id"), "run_id"),
+        round=strict.integer(top.get("round"), "round", -1),
+    )
+
+
+def _distinct(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise Unfit(f"every {what} once", name)
+        seen.add(name)
+
+
+def _values(values: Any) -> Any:
+    for _ in strict.walked(values):
+        pass
+    return values
+
+
+def _metrics(value: Any) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, number in strict.members(value, "metrics").items():
+        finite = type(number) is not str
+        if not finite and number not in _NOT_FINITE:
+            raise Unfit("metrics of numbers", number)
+        found[strict.text(name, "a metric's name")] = _metric(number) if finite else float(number)
+    return found
+
+
+def _metric(value: Any) -> float:
+    if type(value) is int and abs(value) <= strict.MAX_INT:
+        return float(value)
+    if type(value) is not float:
+        raise Unfit("metrics of numbers", value)
+    return value
+
+
+def _tensor(row: Any) -> TensorSpec:
+    row = strict.members(row, "a tensor")
+    name = strict.text(row.get("name"), "a tensor's name")
+    dtype, layout = row.get("dtype"), row.get("layout")
+    if type(dtype) is not str or dtype not in DTYPE_BYTES:
+        raise Unfit(f"a dtype of safetensors for {name!r}", dtype)
+    if layout not in (FLAT, BOXES):
+        raise Unfit(f"layout {FLAT} or {BOXES} for {name!r}", layout)
+    tensor = TensorSpec(name, dtype, strict.integers(row.get("shape"), "a shape"), layout)
+    if tensor.nbytes > strict.MAX_INT:
+        raise Unfit(f"less than 2**63 bytes for {name!r}", list(tensor.shape))
+    return tensor
+
+
+def _shard(row: Any, rank: int, tensors: Sequence[TensorSpec]) -> Shard:
+    row = strict.members(row, "a shard")
+    if strict.integer(row.get("rank"), "a rank") != rank:
+        raise Unfit(f"the shard of rank {rank}", row["rank"])
+    shard = Shard(
+        rank=rank,
+        path=strict.matching(row.get("path"), "a shard's path", _PATH),
+        bytes=strict.integer(row.get("bytes"), "a shard's bytes"),
+        sha256=strict.matching(row.get("sha256"), "a sha256", _SHA256),
+        xxh3=strict.matching(row.get("xxh3"), "an xxh3", _XXH3),
+        ranges=_ranges(row.get("ranges")),
+        boxes=tuple(_box(box, tensors) for box in strict.items(row.get("boxes"), "boxes")),
+        own=strict.truth(row.get("own"), "own"),
+    )
+    for name in ("param_shard_offset", "param_shard_numel"):
+        if strict.integer(row.get(name), name) != getattr(shard, name):
+            raise Unfit(f"{name} {getattr(shard, name)}, as the ranges say", row[name])
+    return shard
+
+
+def _ranges(value: Any) -> tuple[tuple[int, int], ...]:
+    """Ascending, none empty, none overlapping."""
+    found, end = [], 0
+    for row in strict.items(value, "ranges"):
+        pair = strict.integers(row, "a range", 2)
+        if len(pair) != 2 or pair[1] < 1 or pair[0] < end:
+            raise Unfit(f"a range [offset, numel] from {end} on", row)
+        found.append((pair[0], pair[1]))
+        end = pair[0] + pair[1]
+    return tuple(found)
+
+
+def _box(row: Any, tensors: Sequence[TensorSpec]) -> Box:
+    row = strict.items(row, "a box")
+    if len(row) != 3:
+        raise Unfit("a box [tensor, offsets, sizes]", row)
+    tensor = tensors[strict.integer(row[0], "the number of a tensor", 0, len(tensors) - 1)]
+    offsets, sizes = strict.integers(row[1], "offsets"), strict.integers(row[2], "sizes")
+    inside = tensor.layout == BOXES and len(offsets) == len(sizes) == len(tensor.shape)
+    if not inside or not all(
+        0 < size <= full - at for at, size, full in zip(offsets, sizes, tensor.shape, strict=True)
+    ):
+        raise Unfit(f"a box inside {shown(tensor.name)} of shape {list(tensor.shape)}", (offsets, sizes))
+    return Box(tensor.name, offsets, sizes)
