@@ -7,6 +7,7 @@ from typing import Final
 
 from rankpulse.trainer.checkpoint.flat import Flat, Piece
 from rankpulse.trainer.checkpoint.manifest import BOXES, DTYPE_BYTES, Box, Shard, ShardManifest, TensorSpec
+from rankpulse.trainer.checkpoint.strictjson import shown
 
 OWN: Final = "rankpulse.own."  # keys of what belongs to one rank alone: this, its number, a dot, a name
 META: Final = "rankpulse"  # the key in a shard's __metadata__
@@ -43,7 +44,7 @@ def _flat_trouble(manifest: ShardManifest) -> str:
 def _where(flat: Flat, start: int, stop: int) -> str:
     """The first piece in [start, stop) of the flat state, in words."""
     for piece in flat.pieces([(start, stop - start)]):
-        return f"tensor {piece.name!r}[{piece.start}:{piece.start + piece.numel}]"
+        return f"tensor {shown(piece.name)}[{piece.start}:{piece.start + piece.numel}]"
     return f"[{start}:{stop}] behind the end of the state"
 
 
@@ -55,11 +56,13 @@ def _boxes_trouble(tensor: TensorSpec, boxes: Sequence[Box]) -> str:
     ]
     held = sum(box.numel for box in boxes)
     if len(cut) > _CUT_DIMENSIONS:
-        return f"tensor {tensor.name!r} is cut along {len(cut)} dimensions, at most {_CUT_DIMENSIONS} are understood"
+        return (
+            f"tensor {shown(tensor.name)} is cut along {len(cut)} dimensions, at most {_CUT_DIMENSIONS} are understood"
+        )
     if held != tensor.numel:
-        return f"{held} of the {tensor.numel} elements of tensor {tensor.name!r} are in the shards"
+        return f"{held} of the {tensor.numel} elements of tensor {shown(tensor.name)} are in the shards"
     tiled = _tiled_line(boxes, cut[0]) if len(cut) == 1 else _tiled(tensor, boxes, cut)
-    return "" if tiled else f"of tensor {tensor.name!r} some elements are in two shards and others in none"
+    return "" if tiled else f"of tensor {shown(tensor.name)} some elements are in two shards and others in none"
 
 
 def _tiled_line(boxes: Sequence[Box], axis: int) -> bool:

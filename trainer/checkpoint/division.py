@@ -60,8 +60,8 @@ def divide(held: Sequence[Sequence[Item]]) -> Division:
     """
     specs, holders, boxes = _collected(held)
     sections: dict[tuple[int, ...], list[TensorSpec]] = {}
-    for name, ranks in holders.items():
-        sections.setdefault(tuple(ranks), []).append(specs[name])
+    for name, who in holders.items():
+        sections.setdefault(tuple(who), []).append(specs[name])
     order = sorted(sections, key=lambda ranks: (-len(ranks), ranks))
     ordered = [tensor for ranks in order for tensor in sections[ranks]]
     flat = Flat(ordered)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from rankpulse.trainer.checkpoint import strictjson as strict
 from rankpulse.trainer.checkpoint.coverage import META
-from rankpulse.trainer.checkpoint.errors import ForeignShard, NewerSchema, StateRefused
+from rankpulse.trainer.checkpoint.errors import ForeignShard, StateRefused
 from rankpulse.trainer.checkpoint.manifest import DTYPE_BYTES, SCHEMA
 from rankpulse.trainer.checkpoint.strictjson import Unfit
 
@@ -90,7 +90,7 @@ def header_bytes(head: bytes, file_bytes: int) -> int:
 
 
 def understood(data: bytes, file_bytes: int, path: str) -> Header:
-    """The header whose JSON is `data`. Raises Unfit, NewerSchema, or ForeignShard when nobody of us wrote it."""
+    """The header whose JSON is `data`. Raises Unfit, and ForeignShard when it is no shard of ours."""
     rows = strict.members(strict.parsed(data), "a header")
     label = _label(rows.pop(_METADATA, None), path)
     first = LENGTH_BYTES + len(data)
@@ -111,8 +111,8 @@ def _label(metadata: Any, path: str) -> Label:
         raise ForeignShard(path, f'"{META}" in its {_METADATA}', "none")
     meta = strict.members(strict.parsed(said.encode()), META)
     schema = strict.integer(meta.get("schema_version"), "schema_version", 1)
-    if schema > SCHEMA:
-        raise NewerSchema(path, f"at most {SCHEMA}", schema, "Read it with the rankpulse that wrote it, or newer.")
+    if schema != SCHEMA:  # its manifest, which was read before it, is of this schema
+        raise ForeignShard(path, f"schema_version {SCHEMA}", schema)
     return Label(
         strict.integer(meta.get("step"), "step"),
         strict.text(meta.get("save_id"), "save_id"),

@@ -144,13 +144,14 @@ def encode(manifest: ShardManifest) -> bytes:
     Raises StateRefused when it cannot be written as JSON, or would be more than MAX_BYTES.
     """
     try:
+        _values(manifest.values)
         lines = [f'"{name}": {_json(value)}' for name, value in _head(manifest).items()]
         lines.append(f'"tensors": {_rows(_tensor_row(tensor) for tensor in manifest.tensors)}')
         index = {tensor.name: number for number, tensor in enumerate(manifest.tensors)}
         lines.append(f'"shards": {_rows(_shard_row(shard, index) for shard in manifest.shards)}')
         lines.append(f'"values": {_json(manifest.values)}')
         data = ("{\n" + ",\n".join(lines) + f',\n"digest": "{_BLANK.decode()}"\n}}\n').encode()
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, Unfit) as error:
         raise StateRefused(f"the manifest of step {manifest.step} cannot be written as JSON: {error}") from None
     if len(data) > MAX_BYTES:
         raise StateRefused(
@@ -286,19 +287,16 @@ def _values(values: Any) -> Any:
 def _metrics(value: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, number in strict.members(value, "metrics").items():
-        finite = type(number) is not str
-        if not finite and number not in _NOT_FINITE:
-            raise Unfit("metrics of numbers", number)
-        found[strict.text(name, "a metric's name")] = _metric(number) if finite else float(number)
+        found[strict.text(name, "a metric's name")] = _metric(number)
     return found
 
 
 def _metric(value: Any) -> float:
+    if type(value) is float or value in _NOT_FINITE:
+        return float(value)
     if type(value) is int and abs(value) <= strict.MAX_INT:
         return float(value)
-    if type(value) is not float:
-        raise Unfit("metrics of numbers", value)
-    return value
+    raise Unfit("metrics of numbers", value)
 
 
 def _tensor(row: Any) -> TensorSpec:

@@ -292,6 +292,8 @@ def _is_own(key: str, manifest: ShardManifest, shard: Shard) -> bool:
 
 
 def _check_hash(file: _Open, shard: Shard, level: str, progress: Callable[[int], None] | None) -> None:
+    if level not in (FULL, FAST):
+        raise ValueError(f'level "{FULL}" or "{FAST}", not {level!r}')
     hasher: _Hash = hashlib.sha256() if level == FULL else xxhash.xxh3_128()
     buffer = memoryview(bytearray(min(CHUNK, file.nbytes)))
     for offset in range(0, file.nbytes, CHUNK):

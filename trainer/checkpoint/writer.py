@@ -19,7 +19,7 @@ import xxhash
 from rankpulse.trainer.checkpoint import layout
 from rankpulse.trainer.checkpoint import manifest as manifests
 from rankpulse.trainer.checkpoint.coverage import OWN, uncovered
-from rankpulse.trainer.checkpoint.errors import NotCovered, ShardMissing, StateRefused
+from rankpulse.trainer.checkpoint.errors import ManifestInvalid, NotCovered, ShardMissing, StateRefused
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import DTYPE_BYTES, MANIFEST, Box, Shard, ShardManifest
 from rankpulse.trainer.checkpoint.reader import ShardFile, name_of
@@ -184,7 +184,12 @@ def commit(files: Files, attempt: str, manifest: ShardManifest) -> None:
         except ShardMissing as missing:
             raise ShardMissing(missing.path, f"the file that rank {shard.rank} wrote", "none here", _SHARED) from None
     data = manifests.encode(manifest)
-    manifests.decode(data, path)  # what could not be read again is not committed
+    try:
+        manifests.decode(data, path)  # what could not be read again is not committed
+    except ManifestInvalid as invalid:
+        raise StateRefused(f"this state cannot be told in a manifest: {invalid}") from None
+    if os.path.lexists(path):
+        raise FileExistsError(f"{path} is there already: a save never changes a checkpoint")
     write_file(files, path, [data])
 
 
