@@ -1,0 +1,86 @@
+"""`rankpulse ckpt verify`: every byte against the checksums, from the newest checkpoint on."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from rankpulse.cli import show
+from rankpulse.cli.ckpt_ls import on_disk
+from rankpulse.cli.ckpt_place import chosen
+from rankpulse.cli.ckpt_progress import Clock, bar
+from rankpulse.trainer.checkpoint import reader
+from rankpulse.trainer.checkpoint.errors import CheckpointError, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one checkpoint. `trouble` is None when it is good."""
+
+    path: str
+    step: int | None
+    trouble: Exception | None
+
+    def told(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"path": self.path, "step": self.step, "good": self.trouble is None}
+        if self.trouble is not None:
+            told["trouble"] = str(self.trouble)
+        if isinstance(self.trouble, Refused):
+            told |= {"file": self.trouble.path, "expected": self.trouble.expected, "found": self.trouble.found}
+        return told
+
+
+def run(where: str, level: str, step: int | None, everything: bool, as_json: bool) -> int:
+    """Verify and tell. Returns 0 when all that was looked at is good, else 1. Raises `Failed`."""
+    meant = chosen(where, step)
+    clock, verdicts = Clock(), []
+    for path in meant.paths:
+        verdicts.append(examined(path, level, clock))
+        if not as_json:
+            _tell(verdicts[-1])
+        if verdicts[-1].trouble is None and not everything and step is None:
+            break
+    newest = next((one.path for one in verdicts if one.trouble is None), None)
+    rest = len(meant.paths) - len(verdicts)
+    if as_json:
+        told = {"level": level, "bytes": clock.bytes, "seconds": round(clock.seconds, 3), "not_looked_at": rest}
+        show.as_json({"newest_good": newest, **told, "checkpoints": [one.told() for one in verdicts]})
+    else:
+        _sum_up(level, clock, newest, rest, meant.directory)
+    return 0 if all(one.trouble is None for one in verdicts) else 1
+
+
+def examined(path: str, level: str, clock: Clock) -> Verdict:
+    """Verify one checkpoint, with a bar; `clock` counts the bytes. Never raises for what it finds."""
+    with bar(path, on_disk(path)) as advance:
+
+        def progress(size: int) -> None:
+            clock.bytes += size
+            advance(size)
+
+        try:
+            manifest = reader.verify(path, level, progress)
+        except (CheckpointError, OSError) as error:
+            return Verdict(path, None, error)
+    return Verdict(path, manifest.step, None)
+
+
+def _tell(verdict: Verdict) -> None:
+    out = show.console()
+    if verdict.trouble is None:
+        out.print(f"good     {show.plain(verdict.path)}")
+    else:
+        out.print(f"damaged  {show.plain(verdict.path)}")
+        out.print(f"         {show.plain(verdict.trouble)}")
+    sys.stdout.flush()
+
+
+def _sum_up(level: str, clock: Clock, newest: str | None, rest: int, directory: bool) -> None:
+    out = show.console()
+    how = "sha256" if level == "full" else "xxh3"
+    out.print(f"read {clock.speed()} ({how})")
+    if directory and newest is not None:
+        out.print(f"newest that verifies: {show.plain(newest)}")
+    elif newest is None:
+        out.print("none of these can be loaded")
+    if rest:
+        out.print(f"{rest} older not looked at: --all reads every one")
