@@ -53,9 +53,10 @@ def ls(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A directory of checkpoints.")],
     as_json: Json = False,
 ) -> None:
-    """What is in a directory of checkpoints, newest first: step, size, when, by which run, and in which state.
+    """List a directory of checkpoints, newest first.
 
-    Only manifests and file sizes are looked at; `rankpulse ckpt verify` reads every byte.
+    Step, size, when it was saved and by which run, and in which state it is. Only manifests and file sizes are looked
+    at; `rankpulse ckpt verify` reads every byte.
 
     Example: rankpulse ckpt ls checkpoints
     """
@@ -73,7 +74,7 @@ def verify(
     everything: Annotated[bool, typer.Option("--all", help="Every checkpoint, not only down to a good one.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Read checkpoints and compare every byte with the checksums they were saved with.
+    """Compare every byte with the checksums.
 
     In a directory, from the newest on until one is good: the one that a restart would load. Exit code 0: all that was
     looked at is good; 1: something is damaged; 2: there is nothing to verify.
@@ -92,10 +93,11 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help=OLD_HELP)],
     as_json: Json = False,
 ) -> None:
-    """What differs between two checkpoints: tensors (names, types, shapes, bytes, how far apart) and other values.
+    """Show what differs between two checkpoints.
 
-    They may be cut for different numbers of ranks: the states are compared, not the files. Step, time, run and metrics
-    are shown and not compared. Exit code 0: the states are equal; 1: they differ; 2: they could not be compared.
+    Tensors (names, types, shapes, bytes, and how far their numbers are apart) and other values. They may be cut for
+    different numbers of ranks: the states are compared, not the files. Step, time, run and metrics are shown and not
+    compared. Exit code 0: the states are equal; 1: they differ; 2: they could not be compared.
 
     Example: rankpulse ckpt diff checkpoints/step-00000100-3fa9c2d1 checkpoints/step-00000200-77ab01c4
     """
@@ -137,9 +139,10 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove old checkpoints: all but the N newest. It verifies first: the newest that verifies always stays.
+    """Remove old checkpoints, all but the N newest.
 
-    Nothing is removed when none verifies. What was set aside stays: remove it by hand when nobody needs it.
+    It verifies first: the newest that verifies always stays, and nothing is removed when none does. What was set aside
+    stays: remove it by hand when nobody needs it.
 
     Example: rankpulse ckpt prune checkpoints --keep 3 --dry-run
     """

@@ -7,11 +7,12 @@ from rankpulse.cli import show
 from rankpulse.cli.ckpt_place import existing
 from rankpulse.cli.ckpt_progress import size
 from rankpulse.trainer.checkpoint import reader
+from rankpulse.trainer.checkpoint.errors import NewerSchema
 from rankpulse.trainer.checkpoint.manifest import ShardManifest
 from rankpulse.trainer.checkpoint.writer import REASON
 
 REASON_MAX: Final = 2000
-COMMITTED, DAMAGED, PARTIAL, ASIDE = "committed", "damaged", "partial", "set aside"
+COMMITTED, DAMAGED, REFUSED, PARTIAL, ASIDE = "committed", "damaged", "refused", "partial", "set aside"
 
 
 def run(directory: str, as_json: bool) -> None:
@@ -35,7 +36,8 @@ def gather(directory: str) -> list[dict[str, Any]]:
 
 def _committed(found: reader.Found) -> dict[str, Any]:
     if found.manifest is None:
-        return _row(found.path, DAMAGED, str(found.refused), found.step)
+        state = REFUSED if isinstance(found.refused, NewerSchema) else DAMAGED
+        return _row(found.path, state, str(found.refused), found.step)
     why = amiss(found.path, found.manifest)
     return _row(found.path, DAMAGED if why else COMMITTED, why, found.step, found.manifest)
 
@@ -109,8 +111,8 @@ def _page(directory: str, rows: list[dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
-    saved = "-" if row["saved_at"] is None else f"{show.clock_time(row['saved_at'])} ({show.ago(row['saved_at'])})"
-    why = row["why"].removeprefix(row["path"]).lstrip("/: ")
+    saved = "-" if row["saved_at"] is None else show.clock_time(row["saved_at"])
+    why = row["why"].removeprefix(row["path"]).lstrip("/: ").partition(": expected ")[0]
     return (
         *("-" if row[name] is None else row[name] for name in ("step", "kind", "world_size", "shards")),
         size(row["bytes"]),

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import typer
@@ -16,6 +16,7 @@ from rankpulse.cli.ckpt_progress import Clock, size
 from rankpulse.cli.ckpt_verify import examined
 from rankpulse.cli.failing import Failed
 from rankpulse.trainer.checkpoint import reader, rotation
+from rankpulse.trainer.checkpoint.errors import Refused
 from rankpulse.trainer.checkpoint.files import Files
 
 UNTOUCHED_S: Final = 3600.0  # a save that is still going on touches its files more often
@@ -36,14 +37,15 @@ def run(directory: str, keep: int, partial: bool, dry_run: bool, yes: bool, as_j
         raise Failed(f"--keep must be 1 or more, not {keep}: the newest checkpoint that verifies always stays")
     directory = existing(directory)
     listing = reader.scan(directory)
-    paths = [found.path for found in listing.committed]
-    verified = _verified(paths) if len(paths) > keep else ""
-    old = rotation.surplus(listing.committed, keep=keep, verified=verified, free=0, needed=0)
+    committed, verified = list(listing.committed), ""
+    if len(committed) > keep:
+        committed, verified = _verified(committed)
+    old = rotation.surplus(committed, keep=keep, verified=verified, free=0, needed=0)
     going = [Going(path, "old", on_disk(path)) for path in old]
     if partial:
         going += [Going(path, "never committed", on_disk(path)) for path in listing.partial if untouched(path)]
     if not as_json:
-        _tell(paths, going, listing.partial, verified, dry_run)
+        _tell(committed, going, listing.partial, verified, dry_run)
     removed = bool(going) and not dry_run
     if removed:
         _agreed(going, yes)
@@ -66,26 +68,30 @@ def untouched(path: str) -> bool:
     return time.time() - newest > UNTOUCHED_S
 
 
-def _verified(paths: Sequence[str]) -> str:
-    """The newest that verifies. Raises `Failed` when none does."""
-    clock = Clock()
-    for path in paths:
-        verdict = examined(path, "full", clock)
-        if verdict.trouble is None:
-            return path
-        print(f"damaged: {show.plain(verdict.trouble)}", file=sys.stderr)
+def _verified(committed: Sequence[reader.Found]) -> tuple[list[reader.Found], str]:
+    """The newest that verifies, and all with what was found amiss on the way. Raises `Failed` when none does."""
+    clock, seen = Clock(), list(committed)
+    for number, found in enumerate(committed):
+        trouble = examined(found.path, reader.FULL, clock).trouble
+        if trouble is None:
+            return seen, found.path
+        print(f"damaged: {show.plain(trouble)}", file=sys.stderr)
+        seen[number] = replace(found, refused=found.refused or Refused(found.path))
     raise Failed("not one of these checkpoints verifies: nothing is removed. Look with `rankpulse ckpt verify --all`")
 
 
-def _tell(paths: Sequence[str], going: Sequence[Going], attempts: Sequence[str], verified: str, dry_run: bool) -> None:
+def _tell(
+    committed: Sequence[reader.Found], going: Sequence[Going], attempts: Sequence[str], verified: str, dry_run: bool
+) -> None:
     out = show.console()
     gone = {one.path for one in going}
-    for path in paths:
-        if path not in gone:
-            out.print(f"stays    {show.plain(path)}{'  (the newest that verifies)' if path == verified else ''}")
+    for found in committed:
+        if found.path not in gone:
+            note = "  (the newest that verifies)" if found.path == verified else "  (damaged)" if found.refused else ""
+            out.print(f"stays    {show.plain(found.path)}{note}", soft_wrap=True)
     for one in going:
         verb = "would go" if dry_run else "goes    "
-        out.print(f"{verb} {show.plain(one.path)}  {size(one.bytes)}, {one.why}")
+        out.print(f"{verb} {show.plain(one.path)}  {size(one.bytes)}, {one.why}", soft_wrap=True)
     if not going:
         out.print("nothing to remove")
     left = [path for path in attempts if path not in gone]

@@ -9,7 +9,7 @@ from rankpulse.cli.ckpt_ls import on_disk
 from rankpulse.cli.ckpt_place import chosen
 from rankpulse.cli.ckpt_progress import Clock, bar
 from rankpulse.trainer.checkpoint import reader
-from rankpulse.trainer.checkpoint.errors import CheckpointError, Refused
+from rankpulse.trainer.checkpoint.errors import CheckpointError, NewerSchema, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ def examined(path: str, level: str, clock: Clock) -> Verdict:
 def _tell(verdict: Verdict) -> None:
     out = show.console()
     if verdict.trouble is None:
-        out.print(f"good     {show.plain(verdict.path)}")
+        out.print(f"good     {show.plain(verdict.path)}", soft_wrap=True)
     else:
-        out.print(f"damaged  {show.plain(verdict.path)}")
-        out.print(f"         {show.plain(verdict.trouble)}")
+        word = "refused" if isinstance(verdict.trouble, NewerSchema) else "damaged"
+        out.print(f"{word}  {show.plain(verdict.path)}\n         {show.plain(verdict.trouble)}", soft_wrap=True)
     sys.stdout.flush()
 
 
@@ -79,7 +79,7 @@ def _sum_up(level: str, clock: Clock, newest: str | None, rest: int, directory: 
     how = "sha256" if level == "full" else "xxh3"
     out.print(f"read {clock.speed()} ({how})")
     if directory and newest is not None:
-        out.print(f"newest that verifies: {show.plain(newest)}")
+        out.print(f"newest that verifies: {show.plain(newest)}", soft_wrap=True)
     elif newest is None:
         out.print("none of these can be loaded")
     if rest:

@@ -14,7 +14,7 @@ from rankpulse.trainer.checkpoint import writer
 from rankpulse.trainer.checkpoint.coverage import OWN
 from rankpulse.trainer.checkpoint.division import Item, divide, key_of, pieces
 from rankpulse.trainer.checkpoint.files import Files
-from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, DTYPE_BYTES, SHARDED, Box, ShardManifest
+from rankpulse.trainer.checkpoint.manifest import DTYPE_BYTES, SHARDED, Box, ShardManifest
 
 
 @dataclass(frozen=True)
