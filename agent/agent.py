@@ -243,6 +243,7 @@ class Agent:
 
     async def _farewell(self, tasks: list[asyncio.Task[Any]]) -> None:
         self._log.say("info", "stopping")
+        self.together.checkpoints.close()
         self.outbox.add(Fact(records.AGENT_STOPPING, pid=os.getpid()))
         await _cancel(tasks)
         with contextlib.suppress(StoreError, TimeoutError, NameTaken):

@@ -1,6 +1,6 @@
 """What a torchrun or a holder may say on the agent's socket: untrusted, parsed once, totally, with limits."""
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ _Count = Annotated[int, Meta(ge=1, le=100_000)]
 _Number = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 _Words = Annotated[str, Meta(max_length=2048)]
+_Reason = Annotated[str, Meta(max_length=4096)]
 
 
 class Join(msgspec.Struct, frozen=True):
@@ -68,6 +69,52 @@ class Ended(msgspec.Struct, frozen=True):
     signal: Annotated[int, Meta(ge=1, le=128)] | None = None
 
 
+_Step = Annotated[int, Meta(ge=0, le=2**53)]
+_AnyStep = Annotated[int, Meta(ge=-1, le=2**53)]
+_Bytes = Annotated[int, Meta(ge=0, le=2**53)]
+_Name32 = Annotated[str, Meta(pattern=r"\A[a-z_]{0,32}\Z")]
+
+
+class Saved(msgspec.Struct, frozen=True, tag_field="event", tag="saved"):
+    """A checkpoint stands. `verified`: it was read back."""
+
+    step: _Step
+    bytes: _Bytes = 0
+    shards: _Number = 0
+    kind: _Name32 = ""
+    save_s: _Seconds = 0.0
+    verified: bool = False
+    verify_s: _Seconds = 0.0
+
+
+class SaveFailed(msgspec.Struct, frozen=True, tag_field="event", tag="save_failed"):
+    """A save did not become a checkpoint. Step -1: not known."""
+
+    step: _AnyStep
+    reason: _Reason = ""
+
+
+class Loaded(msgspec.Struct, frozen=True, tag_field="event", tag="loaded"):
+    """The job goes on from it. `skipped`: newer ones that it did not take; `resharded_from`: ranks that had saved it,
+    0: as many as load it."""
+
+    step: _Step
+    bytes: _Bytes = 0
+    load_s: _Seconds = 0.0
+    verify_s: _Seconds = 0.0
+    level: _Name32 = ""
+    skipped: _Number = 0
+    resharded_from: _Number = 0
+
+
+class CheckpointRefused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
+    """A checkpoint that was not loaded. Step -1: not known."""
+
+    step: _AnyStep
+    reason: _Reason = ""
+
+
+CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -80,6 +127,14 @@ def understand(kind: type[T], said: Any) -> T:
     if isinstance(message, Join) and message.min_nodes > message.max_nodes:
         raise Garbage(f"join: min_nodes {message.min_nodes} is more than max_nodes {message.max_nodes}")
     return message
+
+
+def news(said: Any) -> CheckpointNews:
+    """What a job says of a checkpoint. Raises `Garbage` with what is wrong."""
+    try:
+        return msgspec.convert(said, CheckpointNews)  # type: ignore[no-any-return]
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise Garbage(f"checkpoint: {error}") from None
 
 
 def only(message: dict[str, Any], *known: str) -> tuple[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rankpulse.agent.mirror import Mirror
 from rankpulse.core.keys import BadName, Keys
 from rankpulse.core.records import Joiner, Launch, Meeting, Place
-from rankpulse.core.rendezvous import Met
+from rankpulse.core.rendezvous import Met, met_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class Proof:
         place = Place(self.node, launcher, join)
         if not isinstance(meeting, Meeting) or place not in meeting.places or not self._launched(owner, run_uid):
             return None
-        rank = meeting.places.index(place)
-        return Met(run_uid, round_, rank, len(meeting.places), meeting.address, meeting.port)
+        return met_of(meeting, place)
 
     def _launched(self, owner: int, run_uid: str) -> bool:
         launch = self.mirror.get(self.keys.launch(run_uid))

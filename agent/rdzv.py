@@ -178,7 +178,7 @@ class Rendezvous:
         one.said, one.pushed, one.watching, one.sure, one.attempts = "", 0, True, True, 0
         one.moved.clear()
         self.saved()
-        one.send({"met": met._asdict()})
+        one.send({"met": met.told()})
         self.log.say("info", f"run {met.run_uid}: round {met.round} met, {met.nodes} nodes, this one is {met.rank}")
         self.push()
 

@@ -56,7 +56,7 @@ class Talk:
             one.begin_anew()
         if one.met and one.sure and said.join == one.join:  # it did not hear the answer
             one.watching = True
-            one.send({"met": one.met._asdict()})
+            one.send({"met": one.met.told()})
             return self.rendezvous.look()
         if said.join < one.join:
             raise Garbage(f"join: number {said.join} after {one.join}; it only grows while a torchrun is in a run")

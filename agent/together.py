@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rankpulse.agent import seats
+from rankpulse.agent.checkpoints import Checkpoints
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.evidence import Evidence
 from rankpulse.agent.facts import Fact
@@ -51,6 +52,7 @@ class Together:
     torchruns: Torchruns = field(init=False)
     holders: Holders = field(init=False)
     rendezvous: Rendezvous = field(init=False)
+    checkpoints: Checkpoints = field(init=False)
     _mirror: Mirror = field(init=False)
     _present: Present = field(init=False)
 
@@ -71,6 +73,7 @@ class Together:
             self.node, self.workers, self.torchruns, self.holders, Evidence(self.workers.run_dir), self.emit,
             self.log, self.rendezvous.push, self.remember, self.folder,
         )  # fmt: skip
+        self.checkpoints = Checkpoints(self.workers, self.emit, self.log, self.clock.monotonic)
         self._mirror.ordered = self.orders.obey
         self.holders.released = self.orders.released
         self.workers.vouch, self.workers.holds, self.workers.word = self.vouch, self.holders.holds, self._word
@@ -88,7 +91,11 @@ class Together:
         self._save()
 
     def sessions(self) -> Mapping[str, Session]:
-        return {"rendezvous": Talk(self.node, self.rendezvous).session, "hold": self.holders.session}
+        return {
+            "rendezvous": Talk(self.node, self.rendezvous).session,
+            "hold": self.holders.session,
+            "checkpoint": self.checkpoints.session,
+        }
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -99,11 +106,13 @@ class Together:
 
     async def close(self) -> None:
         await self.orders.close()
+        self.checkpoints.close()
         self._save()
         self.torchruns.close()
 
     def workers_changed(self) -> None:
-        """A torchrun that died with workers left behind is gone when they are."""
+        """A torchrun that died with workers left behind is gone when they are; one of them may have spoken early."""
+        self.checkpoints.look()
         if any(one.dead for one in self.torchruns.table.values()):
             self.rendezvous.look()
 

@@ -20,6 +20,7 @@ from rankpulse.core.show import snapshot
 from rankpulse.core.sight import Sight
 
 SAID_MAX = 2000
+_OURS = r.Incident | r.Roster | r.RunState | r.CheckpointState | r.Order | r.Gate | r.Cordon  # what a leader writes
 
 
 class Engine:
@@ -97,7 +98,7 @@ class Engine:
         return snapshot(self, now)
 
     def _seen(self, event: ev.Seen) -> None:
-        if isinstance(event.record, r.Incident | r.Roster | r.RunState | r.Order | r.Gate | r.Cordon):
+        if isinstance(event.record, _OURS):
             self._stored[event.key] = event.record
         self.folder.seen(event, leading=self.epoch is not None)
 

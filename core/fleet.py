@@ -32,6 +32,7 @@ class Fleet:
         self._by_torchrun: dict[Launcher, RunView] = {}  # of our rendezvous
         self.changed_rosters: set[tuple[str, int]] = set()
         self.merged: list[str] = []  # uids of runs that turned out to be part of others, to be erased
+        self.moved: list[tuple[str, str]] = []  # the same, and which others
         self.dropped_rosters: list[tuple[str, int]] = []  # too old to matter, to be erased
         self.dropped_exits: list[str] = []  # observations about such rounds
         self.intruders: list[str] = []  # processes that were placed nowhere, in words
@@ -111,7 +112,7 @@ class Fleet:
             self._intruder(member, why)
             return None
         if known is not None:
-            self._withdraw(member, *known)
+            self._withdraw(member, *known, run.uid)
         round_ = self._round_numbered(run, row.round, row, now)
         round_.world_size = row.world_size
         if row.launcher and Launcher(member.node, row.launcher) not in run.launchers:
@@ -142,7 +143,7 @@ class Fleet:
             text = f"{member.node}: pid {member.pid} says that it is rank {member.rank}; {printable(why)}"
             self.intruders.append(f"{text}. It is not counted")
 
-    def _withdraw(self, member: Member, run: RunView, round_: RoundView) -> None:
+    def _withdraw(self, member: Member, run: RunView, round_: RoundView, to: str) -> None:
         """A process was taken for one of a plain launch until its agent knew better."""
         self._by_process.pop(process_of(member), None)
         round_.members.pop(member.rank, None)
@@ -150,6 +151,7 @@ class Fleet:
         if not any(view.members for view in run.rounds.values()):
             self.drop(run)
             self.merged.append(run.uid)
+            self.moved.append((run.uid, to))
 
     # --- plain launches
 
@@ -178,6 +180,7 @@ class Fleet:
         run.launcher_keys += other.launcher_keys
         del self.runs[other.uid]
         self.merged.append(other.uid)
+        self.moved.append((other.uid, run.uid))
 
     def _run(self, row: RunRow, launcher: Launcher, rank: int) -> RunView | None:
         """The open run it belongs to. What a job says of its own run_uid is not believed: see `RunRow`."""

@@ -9,6 +9,7 @@ from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.fold_beats import BeatFolder
+from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
@@ -34,6 +35,7 @@ class Folder:
         self.orders: dict[tuple[str, int, str], r.Order] = {}  # by run_uid, round and kind
         self.answers = Answers()  # evidence that was asked for
         self.joint = JointFolder(self.fleet)
+        self.checkpoints = CheckpointFolder()
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
@@ -48,6 +50,7 @@ class Folder:
             r.NodeState: self._node_state,
             r.Observation: self._observation,
             r.Roster: self._roster,
+            r.CheckpointState: self._checkpoint_state,
             r.RunState: self._run_state,
             r.Incident: self._incident,
             r.Order: self._order,
@@ -69,6 +72,7 @@ class Folder:
             r.SLOT_REFUSED: self._slot_refused,
             r.SPOOL_DROPPED: self._spool_dropped,
             r.EVIDENCE: self._evidence,
+            r.CHECKPOINT: self._checkpoint,
         }
 
     # --- events
@@ -91,6 +95,10 @@ class Folder:
             self.book.drop(parsed.names["id"])
         elif parsed.kind is r.Beat:
             self._beat_gone(parsed.names["node"])
+        elif parsed.kind is r.Observation:
+            self.checkpoints.gone(event.key)
+        elif parsed.kind is r.CheckpointState:
+            self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind is r.Arm:
             self.armed = None
         elif parsed.kind is r.Order:
@@ -120,6 +128,8 @@ class Folder:
         self.fleet.drop(run)
         self.outcomes.pop(run.uid, None)
         self.beats.forget(run)
+        self.checkpoints.drop(run.uid)
+        self.fold(self.keys.checkpoint(run.uid))
         self.fold(self.keys.run_state(run.uid))
         for number in run.rounds:
             self.fold(self.keys.roster(run.uid, number))
@@ -131,6 +141,7 @@ class Folder:
         self.book.relisted()
         self.joint.relisted(now)
         self.answers.clear()
+        self.checkpoints.relisted()
         self.outcomes.clear()
         self.fleet.mark_all_rosters()
         self._erased.clear()
@@ -153,12 +164,15 @@ class Folder:
             self._folded[key] = None
 
     def take_folded(self) -> list[str]:
+        for key in self.checkpoints.take_done():
+            self.fold(key)
         keys = list(self._folded)
         self._folded.clear()
         self._erased.update(keys)
         dropped, self.fleet.dropped_rosters = self.fleet.dropped_rosters, []
         merged, self.fleet.merged = self.fleet.merged, []
-        keys += [key for uid in merged for key in (self.keys.run_state(uid), self.keys.roster(uid, 1))]
+        of_merged = (self.keys.checkpoint, self.keys.run_state, lambda uid: self.keys.roster(uid, 1))
+        keys += [key(uid) for uid in merged for key in of_merged]
         exits, self.fleet.dropped_exits = self.fleet.dropped_exits, []
         keys += [key for key in exits if key not in self._erased]
         return keys + [self.keys.roster(uid, number) for uid, number in dropped]
@@ -204,6 +218,9 @@ class Folder:
         self.outcomes[state.run_uid] = state
         self._apply(state)
 
+    def _checkpoint_state(self, state: r.CheckpointState, event: ev.Seen, leading: bool) -> None:
+        self.checkpoints.stored(state, event.received_at)
+
     def _apply(self, state: r.RunState) -> None:
         run = self.fleet.runs.get(state.run_uid)
         if run is not None and run.open() and state.outcome != "running":
@@ -220,6 +237,8 @@ class Folder:
         run = self.fleet.runs.get(order.run_uid)
         if run is not None and order.kind == RESTART:
             run.ordered.add(order.round)
+        if order.kind == RESTART:
+            self.checkpoints.ordered(order, event.received_at)
 
     def ordered(self, run_uid: str, round_: int, kind: str) -> r.Order | None:
         """The order of this kind that stands for a round."""
@@ -322,3 +341,22 @@ class Folder:
             self.say("warning", f"{obs.node}: evidence for order {printable(order_id, 80)} refused: {refused}")
         if superfluous:
             self.fold(event.key)
+
+    def _checkpoint(self, obs: r.Observation, event: ev.Seen) -> None:
+        """Kept until a state that counts it stands in the store."""
+        placed = None
+        if obs.run is not None:
+            member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
+            placed = self.fleet.place(obs.run, member, event.received_at, event.revision)
+        self.follow_moves(event.received_at)
+        if placed is None:
+            self.fold(event.key)
+        else:
+            run, round_ = placed
+            self.checkpoints.heard(run.uid, event.key, obs, round_.number, event.received_at)
+
+    def follow_moves(self, now: float) -> None:
+        """What was said of a run that is part of another goes to that one."""
+        moved, self.fleet.moved = self.fleet.moved, []
+        for old, new in moved:
+            self.checkpoints.moved(old, new, now)

@@ -75,6 +75,7 @@ class Gates:
         if not self._judged(run) and desk.now - since < JUDGE_S:
             return
         said = word(run, desk.folder.joint.cordons, self._stop(run))
+        told = desk.folder.checkpoints.of(run.uid)
         gate = r.Gate(
             run_uid=run.uid,
             round=number,
@@ -83,6 +84,8 @@ class Gates:
             epoch=desk.epoch,
             at=desk.at,
             without=said.without,
+            resume_before_step=told.resume_before_step if told is not None else -1,
+            resume_before_round=told.resume_before_round if told is not None else 0,
         )
         desk.want(desk.keys.gate(run.uid, number), gate, said.reason, once=True)
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rankpulse.core import deaths, endings, policy
+from rankpulse.core import deaths, endings, policy, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
@@ -62,6 +62,7 @@ class Judge:
             self._ordering.orders(stuck)
         self._gates.judge()
         self._tidy.rosters()
+        self._tidy.checkpoints()
         self._tidy.orders(self._settled)
         self._tidy.forget()
         return self._desk.wanted
@@ -206,6 +207,8 @@ class Judge:
             by = f"order {incident.order_id}" if incident.order_id else "torchelastic itself: adopted, not doubled"
             incident = self._desk.note(incident, f"round {run.current.number} began, started by {by}")
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, restarts=later))
+        if later > 0:
+            incident = self._resumed(incident, run)
         if later > 0 and self._back(run):
             self._recovered(incident, run)
         elif not run.open():
@@ -223,12 +226,22 @@ class Judge:
         there = bool(current.members) or run.joint is not None  # workers that never attach are told of by nobody
         return current.stepped() or (quiet and there and not current.exits)
 
+    def _resumed(self, incident: r.Incident, run: RunView) -> r.Incident:
+        """Tell which checkpoint the run went on from, and which it did not take, as far as the job has said so."""
+        for line in resumption.story(incident, run, self._folder.checkpoints.of(run.uid)):
+            incident = self._desk.note(incident, line)
+        return incident
+
     def _recovered(self, incident: r.Incident, run: RunView) -> None:
-        step = run.current.resumed_from()
-        incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, resumed_from_step=step))
+        step = resumption.loaded(run, self._folder.checkpoints.of(run.uid))
+        step = run.current.resumed_from() if step is None else step
+        lost = resumption.lost(incident, run, step)
+        changed = {"resumed_from_step": step, "lost_steps": lost}
+        incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, **changed))
         ranks = f"all {run.current.world_size} ranks of round {run.current.number}"
         text = f"{ranks} go on from step {step}" if step is not None else f"{ranks} go on, from where is not told"
-        self._desk.close(incident, book_of.RECOVERED, text)
+        again = f": {resumption.steps(lost)} of work lost" if lost else ""
+        self._desk.close(incident, book_of.RECOVERED, text + again)
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""

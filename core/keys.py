@@ -77,6 +77,9 @@ class Keys:
     def run_state(self, run_uid: str) -> str:
         return f"{self.runs()}{check_name(run_uid, 'run_uid')}/state"
 
+    def checkpoint(self, run_uid: str) -> str:
+        return f"{self.runs()}{check_name(run_uid, 'run_uid')}/checkpoint"
+
     def orders(self) -> str:
         return f"{self.prefix}orders/"
 
@@ -185,8 +188,10 @@ def _roster_key(parts: list[str]) -> Parsed | None:
     return Parsed(records.Roster, {"run_uid": parts[1], "round": int(parts[3])}) if parts[2] == "roster" else None
 
 
-def _run_state_key(parts: list[str]) -> Parsed | None:
-    return Parsed(records.RunState, {"run_uid": parts[1]}) if parts[2] == "state" else None
+def _of_run_key(parts: list[str]) -> Parsed | None:
+    kinds: dict[str, type[records.Record]] = {"state": records.RunState, "checkpoint": records.CheckpointState}
+    kind = kinds.get(parts[2])
+    return Parsed(kind, {"run_uid": parts[1]}) if kind else None
 
 
 def _order_key(parts: list[str]) -> Parsed:
@@ -220,7 +225,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("nodes", 3): _node_key,
     ("nodes", 5): _obs_key,
     ("runs", 4): _roster_key,
-    ("runs", 3): _run_state_key,
+    ("runs", 3): _of_run_key,
     ("orders", 4): _order_key,
     ("cordons", 2): lambda parts: Parsed(records.Cordon, {"node": parts[1]}),
     ("gates", 3): lambda parts: Parsed(records.Gate, {"run_uid": parts[1], "round": int(parts[2])}),

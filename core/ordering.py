@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rankpulse.core import deaths, policy
+from rankpulse.core import deaths, policy, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
@@ -94,9 +94,14 @@ class Ordering:
             return f"no run {request.run_uid} is going on"
         if not run.elastic or not any(run.launchers.values()):
             return "it was not started by torchelastic, or that has ended: nothing would start the next round"
+        refusal = resumption.refused(request.resume_before_step, joint=run.joint is not None)
+        if refusal:
+            return refusal
         if desk.folder.ordered(run.uid, run.current.number, RELEASE) is not None:
             return f"round {run.current.number} was left to torchelastic: wait for the next round"
-        choice = policy.Choice(policy.RESTART, f"{request.author}: {request.reason}")
+        limit = request.resume_before_step
+        before = f" (to go on from a checkpoint before step {limit})" if limit >= 0 else ""
+        choice = policy.Choice(policy.RESTART, f"{request.author}: {request.reason}{before}")
         incident = desk.book.of_round(run.uid, run.current.number)
         if incident is not None and (
             incident.action in (policy.RESTART, policy.ADOPT) or incident.state != book_of.OPEN
@@ -106,7 +111,7 @@ class Ordering:
             incident = desk.open(self._asked(request, run), (run, run.current), choice)
         desk.change(
             incident,
-            lambda i: msgspec.structs.replace(i, asked_by=request.author),
+            lambda i: msgspec.structs.replace(i, asked_by=request.author, resume_before_step=limit),
             lambda i: book_of.decided(i, choice, desk.at),
         )
         return ""
@@ -152,7 +157,9 @@ class Ordering:
         """The order is in the store: from now on the incident waits for its outcome."""
         if incident.order_id != order.order_id:
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, order_id=order.order_id))
-            self._desk.note(incident, f"order {order.order_id} given: end the workers of round {order.round}")
+            limit = order.resume_before_step
+            then = f", and go on from a checkpoint before step {limit}" if limit >= 0 else ""
+            self._desk.note(incident, f"order {order.order_id} given: end the workers of round {order.round}{then}")
 
     def _order(self, incident: r.Incident, run: RunView, kind: str, order_id: str) -> None:
         alive = run.current.alive()
@@ -172,6 +179,7 @@ class Ordering:
             nodes=run.current.nodes(),
             culprits=tuple(m for m in incident.culprits if (m.node, m.pid, m.start) in living),
             grace_s=self._desk.settings.policy.grace_s,
+            resume_before_step=incident.resume_before_step if kind == RESTART else -1,
         )
         key = self._desk.keys.order(run.uid, incident.round, kind)
         self._desk.want(key, order, incident.action_reason, once=True)

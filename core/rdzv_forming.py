@@ -32,6 +32,28 @@ class Prospect(NamedTuple):
     lacks: str  # what it waits for, for people
 
 
+class Limit(NamedTuple):
+    """A person's word on what the next round resumes from: checkpoints of `step` and beyond that lay there in `round`
+    are set aside. Step -1: none."""
+
+    step: int
+    round: int
+
+
+def limit_of(run: Run) -> Limit:
+    """The limit for the round after the newest one.
+
+    The order that ended that one knows best, then the monitor, which also knows when a limit was obeyed. Without their
+    word the last round's is handed on: to obey it once more changes nothing.
+    """
+    order, gate, last = run.orders.get(run.last), run.gates.get(run.last + 1), run.meetings.get(run.last)
+    if order is not None and order.record.resume_before_step >= 0:
+        return Limit(order.record.resume_before_step, order.record.round)
+    if gate is not None:
+        return Limit(gate.record.resume_before_step, gate.record.resume_before_round)
+    return Limit(last.record.resume_before_step, last.record.resume_before_round) if last else Limit(-1, 0)
+
+
 def fallen(run: Run) -> Fallen | None:
     """Whether the newest round is over for its members, by order or because one of them is out of it."""
     order, since = run.orders.get(run.last), min(run.broken.values(), default=math.inf)

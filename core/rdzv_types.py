@@ -54,6 +54,29 @@ class Met(NamedTuple):
     nodes: int
     address: str
     port: int
+    resume_before_step: int = -1  # a limit for what the workers resume from, -1: none
+    resume_before_round: int = 0  # the round in which it was asked for
+
+    def told(self) -> dict[str, str | int]:
+        """As torchrun is told: no word of a limit where there is none, which an older one would not understand."""
+        everything = self._asdict()
+        if self.resume_before_step < 0:
+            del everything["resume_before_step"], everything["resume_before_round"]
+        return everything
+
+
+def met_of(meeting: r.Meeting, place: r.Place) -> Met:
+    """What the torchrun at `place`, which is in the meeting, is told."""
+    return Met(
+        meeting.run_uid,
+        meeting.round,
+        meeting.places.index(place),
+        len(meeting.places),
+        meeting.address,
+        meeting.port,
+        meeting.resume_before_step,
+        meeting.resume_before_round,
+    )
 
 
 class Refused(NamedTuple):

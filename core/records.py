@@ -94,6 +94,7 @@ AGENT_STOPPING = "agent_stopping"
 ORDER_DONE = "order_done"
 SPOOL_DROPPED = "spool_dropped"
 EVIDENCE = "evidence"
+CHECKPOINT = "checkpoint"
 
 
 class Observation(Record, frozen=True, kw_only=True):
@@ -103,7 +104,10 @@ class Observation(Record, frozen=True, kw_only=True):
     interpreter ended by itself), `error` (exception type, ""), `message` (its first words, ""), `step`, `phase`,
     `order_id` (killed at our order, ""), `held` (bool: its holder waits for a verdict). `launcher_exited`: `code`,
     `signal`. `worker_state`: `state` (one letter). `order_done`: `order_id`, `killed` (int). `slot_refused`: `path`,
-    `reason`. `evidence`: `order_id`, `rows` (JSON text: a list of `core.evidence.Row`).
+    `reason`. `evidence`: `order_id`, `rows` (JSON text: a list of `core.evidence.Row`). `checkpoint`, as the job itself
+    says: `event`, `times` (this many of that event came at once; the newest is told), `step`; of `saved`: `bytes`,
+    `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
+    `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`.
     """
 
     node: str
@@ -202,6 +206,57 @@ class RunState(Record, frozen=True, kw_only=True):
     ended_at: float | None = None
 
 
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """A checkpoint that the job did not load: it is damaged, or was set aside at a person's word."""
+
+    round: int
+    step: int
+    reason: str
+
+
+class Heard(msgspec.Struct, frozen=True, array_like=True):
+    """Up to where the observations of a node are counted in a record: none is counted twice."""
+
+    node: str
+    inc: int
+    seq: int
+
+
+class CheckpointState(Record, frozen=True, kw_only=True):
+    """`runs/<run_uid>/checkpoint`: what the job itself has said of its checkpoints, over all its rounds.
+
+    Steps are -1, seconds 0 where nothing was said. After a load the newest checkpoint is the one that was loaded.
+    """
+
+    run_uid: str
+    step: int = -1  # of the newest one
+    verified_step: int = -1  # of the newest one that was read back, or loaded
+    at: float | None = None  # when the newest one was saved or loaded
+    bytes: int = 0
+    kind: str = ""  # sharded | consolidated
+    shards: int = 0
+    save_s: float = 0.0  # of the last save
+    verify_s: float = 0.0  # of the last reading back, or checking before a load
+    load_s: float = 0.0
+    saves: int = 0  # that succeeded
+    verifications: int = 0  # saves that were read back, and loads
+    loads: int = 0
+    loaded_step: int = -1
+    loaded_round: int = -1
+    level: str = ""  # full | fast: how the loaded one was checked
+    skipped: int = 0  # newer ones passed over at the last load
+    resharded_from: int = 0  # ranks that had saved it, 0: as many as loaded it
+    failures: int = 0  # saves that failed, of all
+    failed_since: int = 0  # of them, since the last that succeeded
+    failed_step: int = -1
+    failure: str = ""  # why the last one failed; "" once one has succeeded
+    refused: int = 0  # checkpoints that were not loaded, of all
+    refusals: tuple[Refusal, ...] = ()  # the newest of them
+    resume_before_step: int = -1  # a person's limit for the next load that nobody has obeyed yet, -1: none
+    resume_before_round: int = 0  # the round in which the last limit was asked for: it speaks of what lay there by then
+    heard: tuple[Heard, ...] = ()
+
+
 class Order(Record, frozen=True, kw_only=True):
     """`orders/<run_uid>/<round>/<kind>`: created once, under the leader's epoch. Void for any other process.
 
@@ -223,6 +278,7 @@ class Order(Record, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()  # the nodes of the round: their launchers are told, also where no worker lives any more
     culprits: tuple[Member, ...] = ()  # killed at once, so that nobody waits for them; the others get the grace
     grace_s: float = 0.0  # between the end that torchelastic asks for (SIGTERM) and SIGKILL
+    resume_before_step: int = -1  # of a restart: what is loaded next is of an earlier step than this, -1: no limit
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -263,11 +319,13 @@ class Incident(Record, frozen=True, kw_only=True):
     time_to_detect_s: float | None = None
     time_to_recover_s: float | None = None
     restarts: int = 0
-    resumed_from_step: int | None = None
+    resumed_from_step: int | None = None  # as the job says, else one before the first step that its ranks finished
     epoch: int = 0
     trail: tuple[Trail, ...] = ()
     fault: str = ""  # the program's own error that ended the culprit, without names; "" when it was none
     fault_step: int = -1  # the highest step of the round when the incident was opened
+    lost_steps: int | None = None  # steps of the broken round beyond the one that the run resumed from
+    resume_before_step: int = -1  # a person's limit for what is resumed from, -1: none
 
 
 class Arm(Record, frozen=True, kw_only=True):
@@ -289,6 +347,7 @@ class Request(Record, frozen=True, kw_only=True):
     reason: str
     at: float
     node: str = ""  # of cordon and uncordon
+    resume_before_step: int = -1  # of restart, -1: no limit
 
 
 class Cordon(Record, frozen=True, kw_only=True):
@@ -310,6 +369,8 @@ class Gate(Record, frozen=True, kw_only=True):
     epoch: int
     at: float
     without: tuple[str, ...] = ()  # nodes that must stay out
+    resume_before_step: int = -1  # a limit that stands for the run, -1: none
+    resume_before_round: int = 0  # the round in which it was asked for
 
 
 # --- the rendezvous: written by agents, under rdzv/
@@ -372,6 +433,8 @@ class Meeting(Record, frozen=True, kw_only=True):
     port: int
     at: float
     reason: str  # why now
+    resume_before_step: int = -1  # what its workers resume from is of an earlier step than this, -1: no limit
+    resume_before_round: int = 0  # the round in which that was asked for
 
 
 class Presence(Record, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ import msgspec
 from rankpulse.core import records as r
 from rankpulse.core.rdzv_ending import MOST_OPS, closed, leave, old_meetings, sweep
 from rankpulse.core.rdzv_entry import corrupt, entry, label_name, refuse
-from rankpulse.core.rdzv_forming import Fallen, Prospect, fallen, lost_at, prospect, some
-from rankpulse.core.rdzv_types import Again, Answer, Me, Met, Refused, Step, Timing, Txn, Waiting
+from rankpulse.core.rdzv_forming import Fallen, Prospect, fallen, limit_of, lost_at, prospect, some
+from rankpulse.core.rdzv_types import Again, Answer, Me, Met, Refused, Step, Timing, Txn, Waiting, met_of
 from rankpulse.core.rdzv_view import Run, View
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "decide",
     "label_name",
     "leave",
+    "met_of",
     "sweep",
 ]
 LONGEST_LINE = 8  # turns: more who could form a round need not be told apart
@@ -77,9 +78,7 @@ def again(view: View, run_uid: str, round_: int) -> Again | None:
 
 
 def _met(run: Run, place: r.Place) -> Met:
-    meeting = run.meetings[run.met[place]].record
-    rank, nodes = meeting.places.index(place), len(meeting.places)
-    return Met(run.uid, meeting.round, rank, nodes, meeting.address, meeting.port)
+    return met_of(run.meetings[run.met[place]].record, place)
 
 
 def _barred(run: Run, me: Me) -> str | None:
@@ -143,8 +142,12 @@ def _close(view: View, run: Run, gate: r.Gate) -> Txn:
 
 
 def _meet(view: View, run: Run, plan: Prospect, fall: Fallen, at: float) -> Txn:
-    """The meeting, if nothing of what it rests on has changed."""
-    keys, first = view.keys, plan.chosen[0]
+    """The meeting, if nothing of what it rests on has changed.
+
+    An order for the last round is among that: its limit for what is resumed from is in the meeting, or the order came
+    too late for it.
+    """
+    keys, first, limit = view.keys, plan.chosen[0], limit_of(run)
     reason = fall.reason or f"{len(plan.chosen)} nodes have come"
     key, launch_key = keys.meeting(run.uid, plan.number), keys.launch(run.uid)
     meeting = r.Meeting(
@@ -155,12 +158,18 @@ def _meet(view: View, run: Run, plan: Prospect, fall: Fallen, at: float) -> Txn:
         port=first.port,
         at=at,
         reason=reason,
+        resume_before_step=limit.step,
+        resume_before_round=limit.round,
     )
     launch = msgspec.structs.replace(run.launch.record, round=plan.number)  # type: ignore[union-attr]
     joiners = [keys.joiner(run.uid, j.node, j.launcher) for j in plan.chosen[:MOST_OPS]]
     return Txn(
-        view.guards(key, launch_key, keys.gate(run.uid, plan.number), *joiners),
+        view.guards(key, launch_key, keys.gate(run.uid, plan.number), *_order_keys(view, run), *joiners),
         ((key, meeting), (launch_key, launch)),
         old_meetings(view, run),
         f"round {plan.number}: {reason}",
     )
+
+
+def _order_keys(view: View, run: Run) -> tuple[str, ...]:
+    return (view.keys.order(run.uid, run.last, "restart"),) if run.last else ()

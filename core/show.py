@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.records import Cordon
 from rankpulse.core.views import NodeView, RunView
 
@@ -30,7 +31,11 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "refused": folder.refused,
         "cordons": {node: _cordon(cordon) for node, cordon in sorted(folder.joint.cordons.items())},
         "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},
-        "runs": {uid: _run(run) for uid, run in sorted(folder.fleet.runs.items()) if run.rounds},
+        "runs": {
+            uid: _run(run) | {"checkpoint": _checkpoint(folder.checkpoints, uid, now)}
+            for uid, run in sorted(folder.fleet.runs.items())
+            if run.rounds
+        },
         "incidents": [msgspec.to_builtins(i) for i in sorted(engine.book, key=lambda i: (i.opened_at, i.id))],
     }
 
@@ -82,6 +87,21 @@ def _run(run: RunView) -> dict[str, Any]:
             }
             for rank, member in sorted(round_.members.items())
         ],
+    }
+
+
+def _checkpoint(told: CheckpointFolder, uid: str, now: float) -> dict[str, Any] | None:
+    """None where the job has said nothing. Ages are this monitor's own; after its start the truth may be more."""
+    state, ages = told.of(uid), told.ages(uid, now)
+    if state is None:
+        return None
+    shown = msgspec.to_builtins(state)
+    for name in ("v", "run_uid", "heard"):
+        del shown[name]
+    return {
+        **shown,
+        "age_s": round(ages.newest_s, 3) if ages.newest_s is not None else None,
+        "verified_age_s": round(ages.verified_s, 3) if ages.verified_s is not None else None,
     }
 
 

@@ -60,6 +60,15 @@ class Tidy:
                 if round_ is run.current:
                     self.want_state(run)
 
+    def checkpoints(self) -> None:
+        """What jobs said of their checkpoints, so that a new leader forgets nothing of it."""
+        folder = self._desk.folder
+        folder.follow_moves(self._desk.now)
+        for state in folder.checkpoints.unwritten():
+            if state.run_uid in folder.fleet.runs:
+                key = self._desk.keys.checkpoint(state.run_uid)
+                self._desk.want(key, state, f"checkpoints of {state.run_uid}: step {state.step}")
+
     def want_state(self, run: RunView) -> None:
         state = r.RunState(
             run_uid=run.uid,

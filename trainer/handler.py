@@ -20,6 +20,7 @@ from rankpulse.trainer.session import JOIN_RETRY_S, NoAgent, Session, say
 PROTOCOL = 1
 LEAVE_S = 2.0
 TRIES = 3  # of a round whose members do not come together in its store
+BEFORE_STEP, BEFORE_ROUND = "RANKPULSE_RESUME_BEFORE_STEP", "RANKPULSE_RESUME_BEFORE_ROUND"
 EVIDENCE = {
     "TORCH_FR_BUFFER_SIZE": "2000",
     "TORCH_NCCL_ENABLE_TIMING": "1",
@@ -44,6 +45,8 @@ class Met(NamedTuple):
     nodes: int
     address: str
     port: int
+    resume_before_step: int = -1
+    resume_before_round: int = 0
 
 
 def create(parameters: Any) -> "Handler":
@@ -80,6 +83,8 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
         self._waiting = 0  # torchruns that wait for the next round, as the agent says
         self._restarting = False
         self._refused = ""  # the kind of the refusal
+        own = BEFORE_ROUND not in os.environ  # asked for where torchrun was started, and not inherited from a round
+        self._own_limit = os.environ.get(BEFORE_STEP, "") if own else ""
         self._around = sys.exc_info()[1]  # an exception that is being handled where we are used is not ours
 
     def get_backend(self) -> str:
@@ -113,11 +118,24 @@ class Handler(api.RendezvousHandler):  # type: ignore[misc]
                 say(f"waiting: round {met.round} did not come together, meeting again: {trouble}")
                 continue
             os.environ.update(RANKPULSE_RUN_UID=met.run_uid, RANKPULSE_ROUND=str(met.round))
+            self._limit(met)
             for name, value in EVIDENCE.items():
                 os.environ.setdefault(name, value)
             place = api.RendezvousStoreInfo(met.address, met.port)
             return api.RendezvousInfo(store, met.rank, met.nodes, place)
         raise api.RendezvousConnectionError(f"{TRIES} rounds in a row did not come together: {trouble}")
+
+    def _limit(self, met: Met) -> None:
+        """Hand on to the workers what they must not resume from: all checkpoints of a step and beyond that lay there
+        in a round. One that torchrun was started with speaks of what lay there before its first round."""
+        step, round_ = self._own_limit, 0
+        if met.resume_before_step >= 0:
+            step, round_ = str(met.resume_before_step), met.resume_before_round
+            say(f"round {met.round} resumes from a checkpoint before step {step}: asked for in round {round_}")
+        for name in (BEFORE_STEP, BEFORE_ROUND):
+            os.environ.pop(name, None)  # also what an earlier round left
+        if step:
+            os.environ.update({BEFORE_STEP: step, BEFORE_ROUND: str(round_)})
 
     def _come_together(self, met: Met, own: Any) -> Any:
         until = self._clock() + self._reach_s
@@ -243,7 +261,7 @@ def _met(said: Any) -> Met:
         met = Met(**said)
     except TypeError:
         met = None
-    numbers = met and all(type(number) is int for number in (met.round, met.rank, met.nodes, met.port))
+    numbers = met and all(type(number) is int for number in (met.round, met.rank, met.nodes, met.port, *met[6:]))
     if met is None or not numbers or not all(isinstance(text, str) for text in (met.run_uid, met.address)):
         raise api.RendezvousStateError(
             "the agent answered a join with what this rankpulse does not understand: run the same version in both"
