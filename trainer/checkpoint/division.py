@@ -58,7 +58,7 @@ def divide(held: Sequence[Sequence[Item]]) -> Division:
 
     Raises StateRefused when ranks disagree about a tensor's dtype, shape or layout.
     """
-    specs, holders, boxes = _collected(held)
+    specs, holders, boxed = _collected(held)
     sections: dict[tuple[int, ...], list[TensorSpec]] = {}
     for name, who in holders.items():
         sections.setdefault(tuple(who), []).append(specs[name])
@@ -73,8 +73,8 @@ def divide(held: Sequence[Sequence[Item]]) -> Division:
             _append(ranges[rank], share)
         first = stop
     loads = [sum(flat.bytes_up_to(at + numel) - flat.bytes_up_to(at) for at, numel in mine) for mine in ranges]
-    boxed = tuple(tensor for tensor in specs.values() if tensor.layout == BOXES)
-    return Division(tuple(ordered) + boxed, tuple(map(tuple, ranges)), _given(boxes, specs, loads))
+    cut = tuple(tensor for tensor in specs.values() if tensor.layout == BOXES)
+    return Division(tuple(ordered) + cut, tuple(map(tuple, ranges)), _given(boxed, loads))
 
 
 def _append(ranges: list[Range], share: Range) -> None:
@@ -84,31 +84,46 @@ def _append(ranges: list[Range], share: Range) -> None:
         ranges.append(share)
 
 
-_BoxKey = tuple[str, tuple[int, ...], tuple[int, ...]]
+_Place = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
+
+
+@dataclass(slots=True)
+class _Boxed:
+    """A distinct box, and the ranks that hold it."""
+
+    box: Box
+    nbytes: int
+    holders: list[int]
 
 
 def _collected(
     held: Sequence[Sequence[Item]],
-) -> tuple[dict[str, TensorSpec], dict[str, list[int]], dict[_BoxKey, list[int]]]:
-    """All tensors by name; the holders of the whole ones; the holders of each distinct box."""
+) -> tuple[dict[str, TensorSpec], dict[str, list[int]], list[_Boxed]]:
+    """All tensors by name; the holders of the whole ones; each distinct box with its holders."""
     specs: dict[str, TensorSpec] = {}
     holders: dict[str, list[int]] = {}
-    boxes: dict[_BoxKey, list[int]] = {}
+    boxed: dict[str, dict[_Place, _Boxed]] = {}
     for rank, items in enumerate(held):
         for item in items:
             spec = specs.get(item.name)
             if spec is None:
                 spec = specs[item.name] = _spec(item)
-            elif (item.dtype, item.shape, _layout(item)) != (spec.dtype, spec.shape, spec.layout):
+            elif item.dtype != spec.dtype or item.shape != spec.shape or (item.box is None) != (spec.layout == FLAT):
                 raise StateRefused(_differ(rank, item, spec))
-            if item.box is None:
-                who = holders.setdefault(item.name, [])
-            else:
-                who = boxes.setdefault((item.name, item.box.offsets, item.box.sizes), [])
+            who = holders.setdefault(item.name, []) if item.box is None else _holders(boxed, item, item.box)
             if who and who[-1] == rank:
                 raise StateRefused(f"rank {rank} holds tensor {strict.shown(item.name)} twice: names must be unique")
             who.append(rank)
-    return specs, holders, boxes
+    return specs, holders, [one for boxes in boxed.values() for one in boxes.values()]
+
+
+def _holders(boxed: dict[str, dict[_Place, _Boxed]], item: Item, box: Box) -> list[int]:
+    boxes = boxed.setdefault(item.name, {})
+    place = (box.offsets, box.sizes)
+    known = boxes.get(place)
+    if known is None:
+        known = boxes[place] = _Boxed(box, box.numel * DTYPE_BYTES[item.dtype], [])
+    return known.holders
 
 
 def _layout(item: Item) -> str:
@@ -128,21 +143,18 @@ def _differ(rank: int, item: Item, spec: TensorSpec) -> str:
     )
 
 
-def _given(
-    boxes: dict[_BoxKey, list[int]], specs: dict[str, TensorSpec], loads: list[int]
-) -> tuple[tuple[Box, ...], ...]:
+def _given(boxed: Sequence[_Boxed], loads: list[int]) -> tuple[tuple[Box, ...], ...]:
     """Each box to the holder with the least to write so far, the large boxes first."""
     loads = list(loads)
-    sized = {key: Box(*key).numel * DTYPE_BYTES[specs[key[0]].dtype] for key in boxes}
-    writer: dict[_BoxKey, int] = {}
-    for key in sorted(boxes, key=lambda key: (-sized[key], key)):
-        rank = min(boxes[key], key=lambda holder: (loads[holder], holder))
-        writer[key] = rank
-        loads[rank] += sized[key]
     given: list[list[Box]] = [[] for _ in loads]
-    for key in boxes:
-        if sized[key]:
-            given[writer[key]].append(Box(*key))
+    for one in sorted(boxed, key=lambda one: -one.nbytes):
+        rank = one.holders[0]
+        for other in one.holders[1:]:
+            if loads[other] < loads[rank]:
+                rank = other
+        if one.nbytes:
+            loads[rank] += one.nbytes
+            given[rank].append(one.box)
     return tuple(map(tuple, given))
 
 

@@ -346,14 +346,16 @@ def _ranges(value: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _box(row: Any, tensors: Sequence[TensorSpec]) -> Box:
-    row = strict.items(row, "a box")
-    if len(row) != 3:
-        raise Unfit("a box [tensor, offsets, sizes]", row)
-    tensor = tensors[strict.integer(row[0], "the number of a tensor", 0, len(tensors) - 1)]
-    offsets, sizes = strict.integers(row[1], "offsets"), strict.integers(row[2], "sizes")
-    inside = tensor.layout == BOXES and len(offsets) == len(sizes) == len(tensor.shape)
-    if not inside or not all(
-        0 < size <= full - at for at, size, full in zip(offsets, sizes, tensor.shape, strict=True)
-    ):
-        raise Unfit(f"a box inside {shown(tensor.name)} of shape {list(tensor.shape)}", (offsets, sizes))
-    return Box(tensor.name, offsets, sizes)
+    """[the tensor's number, offsets, sizes]. There may be millions: hence few and plain steps."""
+    if type(row) is not list or len(row) != 3 or type(row[0]) is not int or not 0 <= row[0] < len(tensors):
+        raise Unfit("a box [number of its tensor, offsets, sizes]", row)
+    tensor = tensors[row[0]]
+    offsets, sizes, shape = row[1], row[2], tensor.shape
+    fits = tensor.layout == BOXES and type(offsets) is list is type(sizes) and len(offsets) == len(sizes) == len(shape)
+    if fits:
+        for at, size, full in zip(offsets, sizes, shape, strict=True):
+            if type(at) is not int or type(size) is not int or at < 0 or not 0 < size <= full - at:
+                fits = False
+    if not fits:
+        raise Unfit(f"a box inside {shown(tensor.name)} of shape {list(shape)}", (offsets, sizes))
+    return Box(tensor.name, tuple(offsets), tuple(sizes))
