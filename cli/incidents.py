@@ -107,7 +107,8 @@ def _times(i: Incident) -> Iterator[str]:
     elif i.state == "open":
         yield "not over yet"
     if i.resumed_from_step is not None:
-        yield f"resumed from step {i.resumed_from_step}"
+        lost = f" ({i.lost_steps} steps of work lost)" if i.lost_steps else ""
+        yield f"resumed from step {i.resumed_from_step}{lost}"
     if i.restarts:
         yield f"{i.restarts} restart" + ("s" if i.restarts > 1 else "")
 

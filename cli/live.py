@@ -19,12 +19,20 @@ class Rank(msgspec.Struct, frozen=True):
     node: str
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """As the monitor has seen it: seconds since then, None where nothing was ever saved or verified."""
+
+    age_s: float | None = None
+    verified_age_s: float | None = None
+
+
 class Run(msgspec.Struct, frozen=True):
     step: int | None = None
     step_spread: int | None = None
     world_size: int | None = None
     phases: tuple[str, ...] = ()
     ranks: tuple[Rank, ...] = ()
+    checkpoint: Checkpoint | None = None
 
 
 class State(msgspec.Struct, frozen=True):

@@ -11,9 +11,9 @@ from typing import Final
 
 from rankpulse.cli import books, show
 from rankpulse.cli.failing import Failed
-from rankpulse.core import codec
+from rankpulse.core import codec, resumption
 from rankpulse.core.keys import BadName, Keys, check_name
-from rankpulse.core.records import Arm, Cordon, Incident, Leader, Request, RunState
+from rankpulse.core.records import Arm, CheckpointState, Cordon, Incident, Leader, Request, Roster, RunState
 from rankpulse.core.settings import Settings
 from rankpulse.store.api import Guard, Put, Store, Uncertain
 
@@ -67,13 +67,37 @@ def meant(known: Sequence[RunState], name: str, cluster: str) -> RunState:
     return found[0]
 
 
-async def restart(settings: Settings, name: str, reason: str) -> str:
-    """Ask for a restart and wait for the answer; returns it in a sentence. Raises `Failed` when it was refused."""
+async def restart(settings: Settings, name: str, reason: str, resume_before_step: int | None = None) -> str:
+    """Ask for a restart and wait for the answer; returns it in a sentence. Raises `Failed` when it was refused.
+
+    `resume_before_step`: the next round is to load a checkpoint of an earlier step; None: the newest.
+    """
     keys, reason = Keys(settings.cluster), good_reason(reason)
     async with books.opened(settings) as store:
         run = await find_run(store, keys, name)
-        request = await _ask(store, keys, "restart", reason, run_uid=run.run_uid)
-        return await _answer(store, keys, request)
+        known = await books.read(store, keys, f"{keys.runs()}{run.run_uid}/")
+        note = limit_note(known, run, resume_before_step)
+        limit = -1 if resume_before_step is None else resume_before_step
+        request = await _ask(store, keys, "restart", reason, run_uid=run.run_uid, resume_before_step=limit)
+        return await _answer(store, keys, request) + note
+
+
+def limit_note(known: books.Books, run: RunState, resume_before_step: int | None) -> str:
+    """What to say about the limit besides the answer. Raises `Failed` when such a limit cannot be asked for."""
+    if resume_before_step is None:
+        return ""
+    if resume_before_step < 0:
+        raise Failed(f"--resume-before-step {resume_before_step}: name the step of a checkpoint, 1 or more")
+    roster = next((roster for roster in known.of(Roster) if roster.round == run.round), None)
+    refusal = resumption.refused(resume_before_step, joint=roster is None or roster.joint)
+    if refusal:
+        raise Failed(f"--resume-before-step {resume_before_step}: {refusal}")
+    newest = known.first(CheckpointState)
+    if newest is None:
+        return ". This run has told of no checkpoint: does it load by CheckpointManager?"
+    if newest.step < resume_before_step:
+        return f". Its newest checkpoint is that of step {newest.step}: nothing needs to be set aside"
+    return f". Checkpoints of step {resume_before_step} and beyond are set aside, not deleted"
 
 
 async def cordon(settings: Settings, node: str, reason: str, *, out: bool) -> str:
@@ -109,7 +133,9 @@ async def _cordon_of(store: Store, keys: Keys, key: str) -> Cordon | None:
     return (await books.read(store, keys, key)).first(Cordon) if await store.get(key) is not None else None
 
 
-async def _ask(store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str = "", node: str = "") -> Request:
+async def _ask(
+    store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str = "", node: str = "", resume_before_step: int = -1
+) -> Request:
     """Write a request. Raises `Failed` when nobody would answer it."""
     if await store.get(keys.leader()) is None:
         raise Failed("no monitor leads at present, so nobody would answer: start one with `rankpulse monitor`")
@@ -121,6 +147,7 @@ async def _ask(store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str
         reason=reason,
         at=time.time(),
         node=node,
+        resume_before_step=resume_before_step,
     )
     await _create(store, keys.request(request.id), codec.encode(request))
     return request

@@ -8,7 +8,7 @@ import msgspec
 from rankpulse.cli import books, live, show
 from rankpulse.cli.books import Books
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Arm, Beat, Cordon, Leader, NodeState, RunState
+from rankpulse.core.records import AgentClaim, Arm, Beat, CheckpointState, Cordon, Leader, NodeState, RunState
 from rankpulse.core.settings import Settings
 
 
@@ -63,6 +63,7 @@ def _nodes(known: Books, shown: Mapping[str, live.Node]) -> list[dict[str, Any]]
 
 def _runs(known: Books, shown: Mapping[str, live.Run]) -> list[dict[str, Any]]:
     """Every launch the store knows, the newest last, with the monitor's live figures for those going on."""
+    checkpoints = {state.run_uid: state for state in known.of(CheckpointState)}
     return [
         {
             "run_uid": run.run_uid,
@@ -72,6 +73,7 @@ def _runs(known: Books, shown: Mapping[str, live.Run]) -> list[dict[str, Any]]:
             "reason": run.reason,
             "ended_at": run.ended_at,
             **_figures(shown.get(run.run_uid)),
+            "checkpoint": _checkpoint_of(checkpoints.get(run.run_uid), shown.get(run.run_uid)),
         }
         for run in sorted(known.of(RunState), key=lambda run: (run.at, run.run_uid))
     ]
@@ -82,6 +84,15 @@ def _figures(run: live.Run | None) -> dict[str, Any]:
     if run is None:
         return dict.fromkeys(("step", "step_spread", "world_size", "phases", "ranks"))
     return {**msgspec.to_builtins(run), "ranks": len(run.ranks) or None}
+
+
+def _checkpoint_of(state: CheckpointState | None, run: live.Run | None) -> dict[str, Any] | None:
+    """What the job has said, as it stands in the store, and how long ago that is, as the monitor has seen it."""
+    if state is None:
+        return None
+    ages = run.checkpoint if run is not None and run.checkpoint is not None else live.Checkpoint()
+    told = msgspec.to_builtins(state)
+    return {name: told[name] for name in told if name not in ("v", "run_uid", "heard")} | msgspec.structs.asdict(ages)
 
 
 def page(status: Mapping[str, Any]) -> None:
@@ -95,6 +106,11 @@ def page(status: Mapping[str, Any]) -> None:
     if going or past:
         out.print()
         show.table(out, ("run", "label", "round", "ranks", "step", "phase", "state"), map(_run, past + going))
+    told = [run for run in going if run["checkpoint"]]
+    if told:
+        names = [f"{run['run_uid']}: " if len(going) > 1 else "" for run in told]
+        out.print()
+        show.facts(out, [("checkpoint", [name + checkpoint(run) for name, run in zip(names, told, strict=True)])])
     if status["incidents_open"]:
         out.print("\nopen incidents", style="bold")
         rows = [(i["id"], i["klass"], i["action"], i["summary"]) for i in status["incidents_open"]]
@@ -147,3 +163,29 @@ def _run(run: Mapping[str, Any]) -> tuple[object, ...]:
     step = "-" if run["step"] is None or run["step"] < 0 else f"{run['step']}{spread}"
     state = run["outcome"] + (f": {run['reason']}" if run["reason"] else "")
     return run["run_uid"], run["run_id"] or "-", run["round"], ranks, step, ", ".join(run["phases"] or ()), state
+
+
+def checkpoint(run: Mapping[str, Any]) -> str:
+    """A line on the checkpoints of a run, for people."""
+    told = run["checkpoint"]
+    age = f"{show.span(told['age_s'])} ago" if told["age_s"] is not None else show.ago(told["at"])
+    parts = [_newest(told, age)]
+    if told["failed_since"]:
+        parts.append(
+            f"{told['failed_since']} SAVES FAILED since, the last at step {told['failed_step']}: {told['failure']}"
+        )
+    if told["loaded_step"] >= 0:
+        parts.append(f"round {told['loaded_round']} resumed from step {told['loaded_step']}")
+    if told["refused"]:
+        parts.append(f"{told['refused']} refused")
+    if told["resume_before_step"] >= 0:
+        parts.append(f"the next load is to be before step {told['resume_before_step']}")
+    return "; ".join(parts)
+
+
+def _newest(told: Mapping[str, Any], age: str) -> str:
+    if told["step"] < 0:
+        return "none yet"
+    verified = told["verified_step"] == told["step"]
+    text = f"step {told['step']}, {'verified' if verified else 'NOT verified'}, {age}"
+    return text + (f"; save took {told['save_s']:.1f} s" if told["saves"] else "")

@@ -86,6 +86,21 @@ def _running(view: View) -> dict[str, Any]:
     return {uid: run for uid, run in view["runs"].items() if run["outcome"] == "running"}
 
 
+def _checkpoint(field: str, unknown: float | None = None) -> "Source":
+    """Of every run that goes on and has told of its checkpoints; what was never said has no sample."""
+
+    def read(run: Mapping[str, Any]) -> float | None:
+        value = run["checkpoint"][field] if run["checkpoint"] is not None else None
+        return None if value == unknown else value
+
+    return _run(read)
+
+
+def _checkpoint_count(field: str) -> "Source":
+    """Zero from the start, also while nothing is known."""
+    return _run(lambda run: run["checkpoint"][field] if run["checkpoint"] is not None else 0)
+
+
 def _run_info(view: View, vitals: Vitals) -> Iterator[Sample]:
     for uid, run in _running(view).items():
         yield (uid, str(run["run_id"])), 1.0
@@ -196,6 +211,17 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_node_steps_behind": _steps_behind,
     "rankpulse_run_incidents_open": _of_run(lambda incident: int(_open(incident))),
     "rankpulse_run_restarts": _of_run(lambda incident: int(incident["restarts"])),
+    "rankpulse_run_checkpoint_step": _checkpoint("step", -1),
+    "rankpulse_run_checkpoint_verified_step": _checkpoint("verified_step", -1),
+    "rankpulse_run_checkpoint_age_seconds": _checkpoint("age_s"),
+    "rankpulse_run_checkpoint_verified_age_seconds": _checkpoint("verified_age_s"),
+    "rankpulse_run_checkpoint_bytes": _checkpoint("bytes", 0),
+    "rankpulse_run_checkpoint_save_seconds": _checkpoint("save_s", 0),
+    "rankpulse_run_checkpoint_verify_seconds": _checkpoint("verify_s", 0),
+    "rankpulse_run_checkpoint_load_seconds": _checkpoint("load_s", 0),
+    "rankpulse_run_checkpoint_saves": _checkpoint_count("saves"),
+    "rankpulse_run_checkpoint_failures": _checkpoint_count("failures"),
+    "rankpulse_run_checkpoint_refused": _checkpoint_count("refused"),
     "rankpulse_runs_ended": _counted(lambda vitals: vitals.ended, OUTCOMES),
     "rankpulse_incidents_open": _by_class(_open),
     "rankpulse_incidents_paging": _by_class(_pages),
