@@ -15,6 +15,8 @@ SUSPECT: Final = "cluster_node:rankpulse_node_suspect:leader"
 LOST: Final = 'outcome=~"failed|abandoned"'
 FAILED: Final = 'result="failed"'
 RESTARTS: Final = "cluster_run_uid:rankpulse_run_restarts:leader"
+STEP: Final = "cluster_run_uid:rankpulse_run_step:leader"
+VERIFIED_AGE: Final = "cluster_run_uid:rankpulse_run_checkpoint_verified_age_seconds:leader"
 
 
 class Record(NamedTuple):
@@ -51,6 +53,8 @@ RECORDS: Final = (
     _leader(PAGING, "rankpulse_incidents_paging", "class"),
     _leader(SUSPECT, "rankpulse_node_suspect", "node"),
     _leader(RESTARTS, "rankpulse_run_restarts", "run_uid"),
+    _leader(STEP, "rankpulse_run_step", "run_uid"),
+    _leader(VERIFIED_AGE, "rankpulse_run_checkpoint_verified_age_seconds", "run_uid"),
 )
 IN_CLUSTER: Final = "{{ with $labels.cluster }} in cluster {{ . }}{{ end }}"
 
@@ -237,6 +241,34 @@ JOBS: Final = (
         "torchelastic has its own (`--max-restarts`): soon nobody starts it again.",
     ),
 )
+CHECKPOINTS: Final = (
+    Alert(
+        "RankpulseCheckpointSavesFail",
+        f"max by (cluster, run_uid) (increase({ask('rankpulse_run_checkpoint_failures')}[30m])) > 0",
+        "0m",
+        WARNING,
+        f"run {{{{ $labels.run_uid }}}} cannot save checkpoints{IN_CLUSTER}",
+        "It trains on, and the work since its last checkpoint grows that a restart would lose. `rankpulse status` says "
+        "why the last save failed: mostly a full disk.",
+    ),
+    Alert(
+        "RankpulseCheckpointOld",
+        f"{VERIFIED_AGE} > 7200 and max_over_time({STEP}[30m]) - min_over_time({STEP}[30m]) > 0",
+        "5m",
+        WARNING,
+        f"run {{{{ $labels.run_uid }}}} trains, and its last verified checkpoint is old{IN_CLUSTER}",
+        "For {{ $value | humanizeDuration }} no checkpoint of it was verified. A restart would lose all work since.",
+    ),
+    Alert(
+        "RankpulseCheckpointsRefused",
+        f"max by (cluster, run_uid) (increase({ask('rankpulse_run_checkpoint_refused')}[30m])) > 0",
+        "0m",
+        WARNING,
+        f"run {{{{ $labels.run_uid }}}} did not load some of its checkpoints{IN_CLUSTER}",
+        "They are damaged, or were set aside because somebody asked for it. The run went on from an older one. Damage "
+        "comes from a disk, a file system or a machine that will do it again.",
+    ),
+)
 STORE: Final = (
     Alert(
         "RankpulseStoreAlarm",
@@ -275,6 +307,7 @@ GROUPS: Final[dict[str, tuple[Alert, ...]]] = {
     "rankpulse-watch": WATCH,
     "rankpulse-nodes": NODES,
     "rankpulse-jobs": JOBS,
+    "rankpulse-checkpoints": CHECKPOINTS,
     "rankpulse-store": STORE,
 }
 ALERTS: Final = tuple(alert for group in GROUPS.values() for alert in group)

@@ -11,6 +11,7 @@ CLUSTER: Final = 'cluster=~"$cluster"'
 fleet: Final = Ask(CLUSTER)
 ask: Final = fleet.within('run_uid="$run"')
 GONE: Final = "not running"
+UNTOLD: Final = "not told"
 STATES: Final = {
     "R": ("runs (R)", GREEN),
     "S": ("sleeps, waits (S)", "blue"),
@@ -34,7 +35,7 @@ def build() -> dict[str, Any]:
             b.variable("run", "Run", f"label_values(rankpulse_run_info{{{CLUSTER}}}, run_uid)", every=False),
         ],
         [b.link("Fleet", "rankpulse-fleet")],
-        [_now(), _progress(), _ranks(), _nodes()],
+        [_now(), _progress(), _checkpoints(), _ranks(), _nodes()],
     )
 
 
@@ -143,6 +144,101 @@ def _progress() -> Block:
                 Query(or_zero(f"max({ask.led('rankpulse_run_incidents_open')})"), "open incidents"),
                 stepped=True,
                 size=(12, 7),
+            ),
+        ],
+    )
+
+
+def _led(name: str) -> str:
+    return f"max({ask.led(name)})"
+
+
+def _counted(name: str) -> str:
+    """How many more there are in each interval: every monitor counts the same."""
+    return f"max(increase({ask(name)}[$__interval]))"
+
+
+def _checkpoints() -> Block:
+    step, verified = _led("rankpulse_run_checkpoint_step"), _led("rankpulse_run_checkpoint_verified_step")
+    return Block(
+        "What would a restart resume from?",
+        [
+            b.stat(
+                "Newest checkpoint",
+                "Step of the newest checkpoint, as the job itself has told.",
+                Query(step),
+                unit="none",
+                none=UNTOLD,
+                size=(6, 4),
+            ),
+            b.stat(
+                "Newest verified checkpoint",
+                "Step of the newest one that was read back after its save, or loaded: what a restart can trust.",
+                Query(verified),
+                unit="none",
+                none=UNTOLD,
+                size=(6, 4),
+            ),
+            b.stat(
+                "Work at risk",
+                "Time since a checkpoint was saved or loaded, as the monitor has seen it: what a crash would cost now.",
+                Query(_led("rankpulse_run_checkpoint_age_seconds")),
+                unit="s",
+                none=UNTOLD,
+                size=(6, 4),
+            ),
+            b.stat(
+                "Saves failed",
+                "Saves that did not become a checkpoint, since the run began. `rankpulse status` says why.",
+                Query(_led("rankpulse_run_checkpoint_failures")),
+                none=GONE,
+                steps=((None, GREEN), (1, YELLOW)),
+                size=(6, 4),
+            ),
+            b.graph(
+                "Do checkpoints keep up with training?",
+                "The lowest step over the ranks, and the steps of the newest and the newest verified checkpoint. The "
+                "distance is the work that a restart would do twice.",
+                Query(_led("rankpulse_run_step"), "training"),
+                Query(step, "newest"),
+                Query(verified, "newest verified"),
+                unit="none",
+                stepped=True,
+                size=(12, 8),
+            ),
+            b.graph(
+                "How long do they take?",
+                "Seconds for the last save, the last verification and the last load. Training stands still meanwhile.",
+                Query(_led("rankpulse_run_checkpoint_save_seconds"), "save"),
+                Query(_led("rankpulse_run_checkpoint_verify_seconds"), "verify"),
+                Query(_led("rankpulse_run_checkpoint_load_seconds"), "load"),
+                unit="s",
+                stepped=True,
+                size=(12, 8),
+            ),
+            b.graph(
+                "How old is the newest one?",
+                "Time since a checkpoint was saved or loaded, and since one was verified. After a monitor's start it "
+                "counts from then: the truth is no less.",
+                Query(_led("rankpulse_run_checkpoint_age_seconds"), "newest"),
+                Query(_led("rankpulse_run_checkpoint_verified_age_seconds"), "newest verified"),
+                unit="s",
+            ),
+            b.graph(
+                "How large are they?",
+                "Bytes of the newest checkpoint, all shards together.",
+                Query(_led("rankpulse_run_checkpoint_bytes"), "bytes"),
+                unit="bytes",
+                stepped=True,
+            ),
+            b.graph(
+                "What became of them?",
+                "Checkpoints saved, saves that failed, and checkpoints that were not loaded because they are damaged "
+                "or were set aside, per interval.",
+                Query(_counted("rankpulse_run_checkpoint_saves"), "saved"),
+                Query(_counted("rankpulse_run_checkpoint_failures"), "failed"),
+                Query(_counted("rankpulse_run_checkpoint_refused"), "not loaded"),
+                bars=True,
             ),
         ],
     )

@@ -42,6 +42,10 @@ HEALTHY = {
     f'rankpulse_incidents_open{{{M1}, class="worker_dead"}}': OFF,
     f'rankpulse_incidents_paging{{{M1}, class="worker_dead"}}': OFF,
     f'rankpulse_run_restarts{{{M1}, run_uid="r1"}}': "2+0x480",
+    f'rankpulse_run_step{{{M1}, run_uid="r1"}}': "0+1x480",
+    f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': "60+0x480",
+    f'rankpulse_run_checkpoint_failures_total{{{M1}, run_uid="r1"}}': "1+0x480",
+    f'rankpulse_run_checkpoint_refused_total{{{M1}, run_uid="r1"}}': "1+0x480",
     f'rankpulse_agent_info{{{A1}, version="1"}}': ON,
     f'rankpulse_agent_info{{{A2}, version="1"}}': ON,
     f"rankpulse_agent_store_silence_seconds{{{A1}}}": ON,
@@ -176,6 +180,46 @@ CASES: list[Case] = [
         {f'rankpulse_runs_ended_total{{{M1}, outcome="failed"}}': "0x8 1x480"},
         "5m",
         {"RankpulseRunFailed"},
+    ),
+    # --- checkpoints
+    (
+        "a save fails",
+        {f'rankpulse_run_checkpoint_failures_total{{{M1}, run_uid="r1"}}': "1x8 2x480"},
+        "5m",
+        {"RankpulseCheckpointSavesFail"},
+    ),
+    (
+        "a save failed two hours ago",
+        {f'rankpulse_run_checkpoint_failures_total{{{M1}, run_uid="r1"}}': "1x8 2x480"},
+        "2h",
+        set(),
+    ),
+    (
+        "it trains and no checkpoint is verified",
+        {f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': "6000+15x480"},
+        "50m",
+        {"RankpulseCheckpointOld"},
+    ),
+    (
+        "it never saved at all",
+        {f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': GONE},
+        "2h",
+        set(),
+    ),
+    (
+        "it stands still since its last checkpoint, and that is another matter",
+        {
+            f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': "6000+15x480",
+            f'rankpulse_run_step{{{M1}, run_uid="r1"}}': "7+0x480",
+        },
+        "50m",
+        set(),
+    ),
+    (
+        "a damaged checkpoint is passed over",
+        {f'rankpulse_run_checkpoint_refused_total{{{M1}, run_uid="r1"}}': "1x8 2x480"},
+        "5m",
+        {"RankpulseCheckpointsRefused"},
     ),
     # --- the store
     ("etcd is full", {f"rankpulse_store_alarms{{{M1}}}": ON}, "1m", {"RankpulseStoreAlarm"}),
