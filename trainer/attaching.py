@@ -41,6 +41,11 @@ def attach() -> Pulse:
     return _Process.pulse
 
 
+def attached() -> Pulse | None:
+    """The pulse of this process if there is one already. Attaches nothing."""
+    return _Process.pulse
+
+
 def _first_attach() -> Pulse:
     base = place.run_dir(os.environ)
     dir_fd, path = place.own_dir(base, os.geteuid())
