@@ -17,6 +17,10 @@ class NothingVerified(CheckpointError):
     """There are checkpoints and none can be trusted. Never taken for a fresh start."""
 
 
+class RanksLost(CheckpointError):
+    """Another rank cannot be reached any more. It has died, and this one cannot know what became of the checkpoint."""
+
+
 class StateMismatch(CheckpointError):
     """The checkpoint is sound but is not of this model: names, shapes or types differ."""
 

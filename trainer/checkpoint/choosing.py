@@ -1,0 +1,64 @@
+"""Which checkpoints may be loaded, and who verifies which file."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from rankpulse.trainer.checkpoint.errors import NothingVerified
+from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.reader import Found
+from rankpulse.trainer.checkpoint.rotation import set_aside as put_aside
+from rankpulse.trainer.checkpoint.together import Together
+from rankpulse.trainer.launch import identity
+
+LIMIT: Final = "RANKPULSE_RESUME_BEFORE_STEP"
+
+
+def limit_of(given: int | None, environ: Mapping[str, str]) -> int | None:
+    """Only checkpoints of steps below it are loaded: as the program says, else as the monitor does. None: all are."""
+    if given is not None:
+        return given
+    text = environ.get(LIMIT, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise NothingVerified(
+            f"{LIMIT} is {text[:40]!r}, which is no step: nothing is loaded. Set it to a number, or unset it."
+        )
+    return int(text)
+
+
+def too_late(committed: Sequence[Found], limit: int, environ: Mapping[str, str]) -> tuple[Found, ...]:
+    """Those of step `limit` or later. What this very round of the run has saved itself is not meant."""
+    who = identity(environ)
+    return tuple(
+        found for found in committed if found.step >= limit and not _of_this_round(found, who["run_uid"], who["round"])
+    )
+
+
+def _of_this_round(found: Found, run_uid: str, number: int) -> bool:
+    manifest = found.manifest
+    return number >= 0 and manifest is not None and manifest.run_uid == run_uid and manifest.round >= number
+
+
+def set_aside(files: Files, late: Sequence[Found], limit: int) -> list[str]:
+    """Rename them, so that no later start takes them either; what to say of it. Raises OSError."""
+    said = []
+    for found in late:
+        to = put_aside(files, found.path, f"to resume before step {limit}, as was asked")
+        said.append(f"checkpoint of step {found.step} is set aside, to resume before step {limit}: it is kept as {to}")
+    return said
+
+
+def nothing_before(directory: str, limit: int) -> str:
+    return (
+        f"{directory} has no checkpoint of a step before {limit}, and none of a later one may be loaded."
+        f" Choose a later step, or start without {LIMIT} to begin anew in an empty directory."
+    )
+
+
+def to_verify(needed: Collection[int], shared: Sequence[int], nobodys: Sequence[int], together: Together) -> list[int]:
+    """The shards that this rank verifies. Those that all ranks read are shared out on each node, one rank each; those
+    that nobody reads are shared out over all, for damage anywhere counts; the rest are verified by who reads them."""
+    mine = [number for at, number in enumerate(shared) if at % together.local_world_size == together.local_rank]
+    mine += [number for at, number in enumerate(nobodys) if at % together.world_size == together.rank]
+    return sorted({*mine, *(set(needed) - set(shared))})

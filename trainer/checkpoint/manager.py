@@ -1,0 +1,259 @@
+"""The checkpoint manager: what a training program calls.
+
+    manager = CheckpointManager("checkpoints", model=model, optimizer=optimizer)
+    resumed = manager.load()
+    for step in range(resumed.step + 1 if resumed else 1, steps + 1):
+        train_one_step()
+        manager.step(step, metrics={"loss": loss})
+    manager.close()
+
+Every method is called by all ranks, in the same order. The directory is one that all nodes share.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from rankpulse.trainer import attaching
+from rankpulse.trainer.checkpoint import interval, reader, report, rotation, state
+from rankpulse.trainer.checkpoint.errors import SaveFailed
+from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.groups import together as this_world
+from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
+from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
+from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, save_sharded
+from rankpulse.trainer.checkpoint.together import Together
+from rankpulse.trainer.plain import plain_float
+
+PHASE: Final = "checkpoint"
+_LARGEST: Final = 10**18
+
+
+class CheckpointManager:
+    """Saves and loads a training program: its model, optimizers, schedulers, scaler, step, metrics, random numbers.
+
+    directory: shared by all nodes; made when it is not there. model: a module, wrapped or not (DDP, FSDP2,
+    torch.compile). optimizer, scheduler: one or several. extra: by name, what else has state_dict() and
+    load_state_dict(), or a dict of tensors and values.
+    keep_last: checkpoints that stay, at least 1; while one is written there are that many.
+    mode: "sharded" (each rank writes its part), "consolidated" (rank 0 writes one file), "auto" (sharded for more
+    than one rank and more than 1 GB). every_steps or every_seconds (a number, or "auto"): when `step` saves; neither
+    given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds.
+    allow_reshard: load what another number of ranks has saved. verify_saved: how a save is read back ("fast", "full",
+    "off"). pulse: the process's own when one is attached. together, files: for tests.
+    Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        model: Any,
+        optimizer: Any = None,
+        scheduler: Any = None,
+        scaler: Any = None,
+        extra: Mapping[str, Any] | None = None,
+        keep_last: int = 3,
+        mode: str = AUTO,
+        every_steps: int | None = None,
+        every_seconds: float | str | None = None,
+        allow_reshard: bool = False,
+        verify_saved: str = reader.FAST,
+        mtbf_s: float | None = None,
+        pulse: Any = None,
+        together: Together | None = None,
+        files: Files | None = None,
+    ) -> None:
+        _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
+        self._directory = os.path.abspath(os.fspath(directory))
+        self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
+        self._together = this_world() if together is None else together
+        self._ours = together is None
+        self._files = files or Files()
+        self._keep, self._mode, self._verify = keep_last, mode, verify_saved
+        self._reshard, self._mtbf_s, self._pulse = allow_reshard, mtbf_s, pulse
+        self._every_steps = every_steps
+        self._every_s = interval.AUTO if every_seconds is None and every_steps is None else every_seconds
+        self._verified: set[str] = set()
+        self._last_bytes = 0
+        self._save_s: float | None = None
+        self._saved_at = self._checked_at = time.monotonic()
+        self._checked_step: int | None = None
+        self._next_check = -1
+        self._started_ns = self._probe()
+
+    def load(self, verify: str = reader.FULL, resume_before_step: int | None = None) -> Resumed | None:
+        """Load the newest checkpoint that verifies on all ranks; None when there is none (a fresh start).
+
+        verify: "full" (sha256) or "fast" (xxh3). resume_before_step: only checkpoints of earlier steps; later ones
+        are set aside. Left out, the monitor's word counts (RANKPULSE_RESUME_BEFORE_STEP).
+        Raises NothingVerified, WorldSizeChanged, NewerSchema, StateMismatch, RanksLost, the same on all ranks.
+        """
+        if verify not in (reader.FULL, reader.FAST):
+            raise ValueError(f"verify is {verify!r}: use 'full' or 'fast'")
+        where = Where(
+            allow_reshard=self._reshard,
+            verify=verify,
+            resume_before_step=resume_before_step,
+            files=self._files,
+            say=say,
+            tell=report.tell,
+        )
+        with self._phase():
+            resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
+        if resumed is not None:
+            self._verified = {resumed.path}
+        self._saved_at = self._checked_at = time.monotonic()
+        self._checked_step, self._next_check = None, -1
+        return resumed
+
+    def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> Saved | None:
+        """Step `step` is done: save if it is time. A save that fails is said and told, and training goes on.
+
+        Raises StateRefused (a mistake in the program) and RanksLost (another rank has died).
+        """
+        if not self._due(step):
+            return None
+        try:
+            return self.save(step, metrics)
+        except SaveFailed:  # said already
+            return None
+
+    def save(self, step: int, metrics: Mapping[str, Any] | None = None) -> Saved:
+        """Save now. Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost."""
+        if type(step) is not int or not 0 <= step <= _LARGEST:
+            raise ValueError(f"step is {step!r}: give a whole number from 0 to 10**18")
+        numbers = {str(name): plain_float(value) for name, value in (metrics or {}).items()}
+        how = How(self._mode, self._verify, self._files, self._room)
+        try:
+            with self._phase():
+                saved = save_sharded(
+                    self._directory, self._parts, step, metrics=numbers, together=self._together, how=how
+                )
+        except SaveFailed as error:
+            self._save_failed(step, str(error))
+            raise
+        self._saved(saved)
+        return saved
+
+    def latest(self) -> int | None:
+        """The step of the newest committed checkpoint that can be read here; None when there is none."""
+        return next((found.step for found in reader.scan(self._directory).committed if not found.refused), None)
+
+    def close(self) -> None:
+        """Let the manager's process group go. Nothing that was saved is touched."""
+        together = self._together
+        if self._ours and hasattr(together, "close"):
+            together.close()
+
+    def _due(self, step: int) -> bool:
+        if self._every_steps is not None and step % self._every_steps == 0:
+            return True
+        return self._every_s is not None and step >= self._next_check and self._checked(step)
+
+    def _checked(self, step: int) -> bool:
+        """A check point: rank 0 looks at its clock, and all do as it says."""
+        now = time.monotonic()
+        steps = 0 if self._checked_step is None else step - self._checked_step
+        found = interval.check(
+            interval_s=self._interval_s(),
+            since_save_s=now - self._saved_at,
+            since_check_s=now - self._checked_at,
+            steps=steps,
+        )
+        due, next_in = self._together.tell([found.due, found.next_in])
+        self._checked_at, self._checked_step, self._next_check = now, step, step + next_in
+        return bool(due)
+
+    def _interval_s(self) -> float:
+        if isinstance(self._every_s, float | int):
+            return float(self._every_s)
+        return interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size)
+
+    def _saved(self, saved: Saved) -> None:
+        self._saved_at = time.monotonic()
+        self._save_s = saved.save_s + saved.verify_s
+        self._last_bytes = saved.bytes
+        if saved.verified:
+            self._verified = {saved.path}
+        if self._together.rank == 0:
+            report.tell(
+                "saved", step=saved.step, bytes=saved.bytes, shards=saved.shards, kind=saved.kind, save_s=saved.save_s,
+                verified=saved.verified, verify_s=saved.verify_s,
+            )  # fmt: skip
+
+    def _save_failed(self, step: int, reason: str) -> None:
+        self._saved_at = time.monotonic()  # not again at once
+        if self._together.rank == 0:
+            say(f"{reason}. Training goes on; the checkpoints before are untouched.")
+            report.tell("save_failed", step=step, reason=reason)
+
+    def _room(self, needed: int) -> str:
+        """Before anything is written: make room. Why a save cannot work, "" when it may."""
+        rotation.sweep(self._files, self._directory, self._started_ns)
+        needed = max(needed, self._last_bytes)
+        room = rotation.make_room(
+            self._files, self._directory, keep=max(self._keep - 1, 1), verified=self._verified, needed=needed
+        )
+        if room.failed:
+            say(room.failed)
+        if room.verified:
+            self._verified = {room.verified}
+        return f"{self._directory} needs {room.short} bytes more than it has: free space there" if room.short else ""
+
+    def _probe(self) -> int:
+        """When this manager began, by the clock of the directory's file system: attempts before that are rubbish."""
+        if self._together.rank != 0:
+            return 0
+        with suppress(OSError):
+            os.makedirs(self._directory, exist_ok=True)
+            return rotation.probe(self._files, self._directory, os.urandom(4).hex())
+        return 0
+
+    @contextmanager
+    def _phase(self) -> Iterator[None]:
+        pulse = self._pulse if self._pulse is not None else attaching.attached()
+        if pulse is None:
+            yield
+            return
+        with pulse.phase(PHASE):
+            yield
+
+
+def say(text: str) -> None:
+    """One line for people, on stderr."""
+    with suppress(Exception):  # it may be closed or absent
+        sys.stderr.write(f"rankpulse: {text}\n")
+
+
+def _several(given: Any) -> Sequence[Any]:
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, list | tuple) else (given,)
+
+
+def _check_settings(
+    mode: str, every_steps: Any, every_seconds: Any, verify_saved: str, keep_last: int, mtbf_s: float | None
+) -> None:
+    choices = (AUTO, SHARDED, CONSOLIDATED)
+    if mode not in choices:
+        raise ValueError(f"mode is {mode!r}: use one of {', '.join(choices)}")
+    if verify_saved not in (reader.FAST, reader.FULL, OFF):
+        raise ValueError(f"verify_saved is {verify_saved!r}: use 'fast', 'full' or 'off'")
+    if every_steps is not None and every_seconds is not None:
+        raise ValueError("every_steps and every_seconds are both given: choose one")
+    if every_steps is not None and (type(every_steps) is not int or every_steps < 1):
+        raise ValueError(f"every_steps is {every_steps!r}: give a whole number from 1 on")
+    if every_seconds is not None and every_seconds != interval.AUTO and not _positive(every_seconds):
+        raise ValueError(f"every_seconds is {every_seconds!r}: give seconds above 0, or 'auto'")
+    if type(keep_last) is not int or keep_last < 1:
+        raise ValueError(f"keep_last is {keep_last!r}: give a whole number from 1 on")
+    if mtbf_s is not None and not _positive(mtbf_s):
+        raise ValueError(f"mtbf_s is {mtbf_s!r}: give seconds above 0")
+
+
+def _positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < float("inf")

@@ -1,0 +1,288 @@
+"""Saving: all ranks agree on what is written by whom, write, look whether it is all there, commit, read it back.
+
+No rank is left waiting because another has met trouble: what each one does by itself is tried, and how it went is
+told before the next thing that all do together.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from rankpulse.trainer.checkpoint import consolidated, entries, reader, writer
+from rankpulse.trainer.checkpoint.division import Division
+from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed, StateRefused
+from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED, Box, Shard, ShardManifest, TensorSpec
+from rankpulse.trainer.checkpoint.state import (
+    Captured,
+    Decided,
+    Part,
+    alike,
+    captured,
+    decided,
+    described,
+    mapped,
+    own_state,
+)
+from rankpulse.trainer.checkpoint.together import Alone, Faults, Together, everywhere, on_first
+
+AUTO: Final = "auto"
+OFF: Final = "off"
+SHARDED_FROM: Final = 10**9  # bytes of state above which `auto` has every rank write
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that was saved. `bytes`: of its shards. `verified`: read back, and it is what was written."""
+
+    step: int
+    path: str
+    kind: str
+    bytes: int
+    shards: int
+    save_s: float
+    verify_s: float
+    verified: bool
+
+
+@dataclass(frozen=True)
+class How:
+    """How to save. `room(bytes)` is called on rank 0 before anything is written; its text is why that cannot work."""
+
+    mode: str = AUTO  # "auto", "sharded", "consolidated"
+    verify_saved: str = reader.FAST  # "fast", "full", "off"
+    files: Files = field(default_factory=Files)
+    room: Callable[[int], str] = lambda nbytes: ""
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+def save_sharded(
+    directory: str,
+    state: Mapping[str, Any] | Sequence[Part],
+    step: int,
+    *,
+    metrics: Mapping[str, float] | None = None,
+    together: Together | None = None,
+    how: How | None = None,
+) -> Saved:
+    """Save `state` as a new checkpoint of `step` in `directory`, which all ranks share. Called by all ranks.
+
+    state: by name modules, objects with state_dict() and load_state_dict(), dicts of tensors and plain values.
+    Raises SaveFailed (what was there before is untouched), StateRefused (this state cannot be saved), RanksLost.
+    """
+    parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
+    return _Save(os.path.abspath(directory), parts, step, metrics or {}, together or Alone(), how or How()).run()
+
+
+class _Save:
+    """One save. Every method is called by all ranks."""
+
+    def __init__(
+        self,
+        directory: str,
+        parts: Sequence[Part],
+        step: int,
+        metrics: Mapping[str, float],
+        together: Together,
+        how: How,
+    ) -> None:
+        self._directory, self._parts, self._step, self._metrics = directory, parts, step, metrics
+        self._together, self._how = together, how
+        self._attempt = self._save_id = ""
+
+    def run(self) -> Saved:
+        began = time.monotonic()
+        try:
+            state = self._all(lambda: captured(self._parts))
+            plan = self._decided(state)
+            kind = self._kind(plan.division)
+            self._begin(plan.division)
+            shard = self._written(state, plan, kind)
+            manifest = self._committed(shard, plan, kind)
+            saved_at = time.monotonic()
+            self._read_back(manifest)
+        except CheckpointError:
+            if self._together.rank == 0 and self._attempt:
+                writer.abandon(self._how.files, self._attempt)
+            raise
+        verified = self._how.verify_saved != OFF
+        size = sum(shard.bytes for shard in manifest.shards)
+        verify_s = time.monotonic() - saved_at if verified else 0.0
+        return Saved(self._step, self._attempt, kind, size, len(manifest.shards), saved_at - began, verify_s, verified)
+
+    def _all(self, work: Callable[[], T]) -> T:
+        return everywhere(self._together, work, self._failed)
+
+    def _first(self, work: Callable[[], Any]) -> Any:
+        return on_first(self._together, work, self._failed)
+
+    def _failed(self, faults: Faults) -> Exception:
+        texts = "; ".join(map(str, faults[:4])) + (f"; {len(faults) - 4} more" if len(faults) > 4 else "")
+        if any(fault.kind == StateRefused.__name__ for fault in faults):
+            return StateRefused(texts)
+        return SaveFailed(f"step {self._step} was not saved: {texts}")
+
+    def _decided(self, state: Captured) -> Decided:
+        """The division, the same on all ranks. Where it had to be told, only rank 0 has the manifest's values."""
+        world = self._together.world_size
+        mine = self._all(lambda: described(state))
+        if self._together.same(json.dumps(mine)) and (world == 1 or alike(mine)):
+            return self._all(lambda: decided(state, [mine] * world))
+        every = self._together.gather(mine)
+        plan: list[Decided] = []
+
+        def divide() -> Any:
+            plan.append(decided(state, every))
+            return [_packed(plan[0].division), plan[0].own]
+
+        division, own = self._first(divide)
+        return plan[0] if plan else Decided(_unpacked(division), tuple(own), None)
+
+    def _kind(self, division: Division) -> str:
+        if self._how.mode != AUTO:
+            return self._how.mode
+        large = sum(tensor.nbytes for tensor in division.tensors) > SHARDED_FROM
+        return SHARDED if large and self._together.world_size > 1 else CONSOLIDATED
+
+    def _begin(self, division: Division) -> None:
+        needed = sum(tensor.nbytes for tensor in division.tensors) + (self._together.world_size << 16)
+
+        def begin() -> list[str]:
+            trouble = self._how.room(needed)
+            if trouble:
+                raise SaveFailed(trouble)
+            save_id = os.urandom(4).hex()
+            return [writer.begin(self._how.files, self._directory, self._step, save_id), save_id]
+
+        self._attempt, self._save_id = self._first(begin)
+
+    def _written(self, state: Captured, plan: Decided, kind: str) -> Shard | None:
+        rank = self._together.rank
+        if kind == CONSOLIDATED and self._together.world_size > 1:
+            return self._written_by_first(state, plan)
+        own = entries.of_own(rank, *own_state(state, plan.own))
+
+        def write() -> Shard:
+            found = [*entries.of_division(state, plan.division, rank), *own]
+            return self._write(found, plan.division.ranges[rank], plan.division.boxes[rank])
+
+        return self._all(write)
+
+    def _written_by_first(self, state: Captured, plan: Decided) -> Shard | None:
+        """Rank 0 writes one file and asks the others for what it does not have."""
+        wire: Any = self._together
+        values, tensors = own_state(state, plan.own)
+        own = self._together.gather(values)
+        if wire.rank != 0:
+            handed = consolidated.served(plan.division, wire.rank, state, tensors.values())
+            return self._all(lambda: consolidated.serve(wire, handed))
+
+        def write() -> Shard:
+            try:
+                total = sum(spec.numel for spec in plan.division.tensors)
+                found = consolidated.entries(wire, plan.division, state, own, tensors)
+                return self._write(found, [(0, total)] if total else [], [])
+            finally:
+                consolidated.over(wire, wire.world_size)
+
+        return self._all(write)
+
+    def _write(self, found: Sequence[writer.Entry], ranges: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> Shard:
+        return writer.write_shard(
+            self._how.files,
+            self._attempt,
+            rank=self._together.rank,
+            world_size=self._together.world_size,
+            step=self._step,
+            save_id=self._save_id,
+            entries=found,
+            ranges=ranges,
+            boxes=boxes,
+            own=True,
+        )
+
+    def _committed(self, shard: Shard | None, plan: Decided, kind: str) -> ShardManifest:
+        """The manifest, on all ranks: written when every shard is there and they cover the state."""
+        rows = self._together.gather(shard and _row(shard))
+
+        def commit() -> None:
+            shards = tuple(_shard(row) for row in rows if row)
+            one = kind == CONSOLIDATED and self._together.world_size > 1
+            tensors = consolidated.flat_specs(plan.division) if one else plan.division.tensors
+            manifest = self._manifest(shards, tensors, plan.values, kind)
+            writer.commit(self._how.files, self._attempt, manifest)
+
+        self._first(commit)
+        return self._all(lambda: reader.read_manifest(self._attempt))
+
+    def _manifest(
+        self, shards: tuple[Shard, ...], tensors: tuple[TensorSpec, ...], values: Any, kind: str
+    ) -> ShardManifest:
+        environ = self._how.environ
+        return ShardManifest(
+            kind=kind,
+            step=self._step,
+            world_size=self._together.world_size,
+            save_id=self._save_id,
+            wall_clock_seconds=time.time(),
+            tensors=tensors,
+            shards=shards,
+            values=values,
+            metrics={str(name): float(value) for name, value in self._metrics.items()},
+            **run_of(environ),
+        )
+
+    def _read_back(self, manifest: ShardManifest) -> None:
+        def read() -> None:
+            for shard in manifest.shards:
+                if shard.rank == self._together.rank:
+                    reader.verify_shard(self._attempt, manifest, shard, self._how.verify_saved)
+
+        if self._how.verify_saved != OFF:
+            self._all(read)
+
+
+def run_of(environ: Mapping[str, str]) -> dict[str, Any]:
+    """run_uid, run_id and round (-1: none) as the launcher tells them."""
+    from rankpulse.trainer.launch import identity
+
+    who = identity(environ)
+    return {name: who[name] for name in ("run_uid", "run_id", "round")}
+
+
+def _packed(division: Division) -> list[Any]:
+    tensors = [[spec.name, spec.dtype, spec.shape, spec.layout] for spec in division.tensors]
+    boxes = [[[box.name, box.offsets, box.sizes] for box in mine] for mine in division.boxes]
+    return [tensors, division.ranges, boxes]
+
+
+def _unpacked(row: Any) -> Division:
+    tensors, ranges, boxes = row
+    return Division(
+        tuple(TensorSpec(name, dtype, tuple(shape), layout) for name, dtype, shape, layout in tensors),
+        tuple(tuple((offset, numel) for offset, numel in mine) for mine in ranges),
+        tuple(tuple(Box(name, tuple(offsets), tuple(sizes)) for name, offsets, sizes in mine) for mine in boxes),
+    )
+
+
+def _row(shard: Shard) -> list[Any]:
+    boxes = [[box.name, box.offsets, box.sizes] for box in shard.boxes]
+    return [shard.rank, shard.path, shard.bytes, shard.sha256, shard.xxh3, shard.ranges, boxes, shard.own]
+
+
+def _shard(row: Any) -> Shard:
+    rank, path, size, sha256, xxh3, ranges, boxes, own = row
+    return Shard(
+        rank,
+        path,
+        size,
+        sha256,
+        xxh3,
+        tuple((offset, numel) for offset, numel in ranges),
+        tuple(Box(name, tuple(offsets), tuple(sizes)) for name, offsets, sizes in boxes),
+        own,
+    )

@@ -1,0 +1,239 @@
+"""What the ranks of a job hold at one moment, and what of it belongs to all and what to each.
+
+Captured: the parts of a program as JSON and tensors (no copies). Described: what one rank says of it to the others.
+Decided: from the descriptions of all ranks, who writes what (`division`) and what stands in the manifest. A plain
+tensor of one name is taken to be the same on all ranks that have it, as DDP has it; of buffers the first rank's are
+meant. What else ranks may differ in (a scheduler fed with local losses, a position in the data) is compared at every
+save, and where it differs each rank's own is kept for that rank.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+import xxhash
+from torch.distributed.checkpoint import DefaultSavePlanner
+
+from rankpulse.trainer.checkpoint import rng, tensors, tree
+from rankpulse.trainer.checkpoint.division import Division, Item, describe, divide, replicated, understood
+from rankpulse.trainer.checkpoint.errors import StateRefused
+from rankpulse.trainer.checkpoint.manifest import Box, TensorSpec
+from rankpulse.trainer.checkpoint.optimizers import part_of
+from rankpulse.trainer.checkpoint.parts import Model, Prepared, Put, Values
+
+COMPARED_MAX: Final = 1 << 20  # bytes of a tensor in a loose part up to which its values are compared between ranks
+
+
+class Part(Protocol):
+    name: str
+    loose: bool
+
+    def encode(self, put: Put) -> Any: ...
+
+    def prepare(self, saved: Any, specs: Mapping[str, TensorSpec]) -> Prepared: ...
+
+
+def program(
+    model: Any, optimizers: Sequence[Any], schedulers: Sequence[Any], scaler: Any, extra: Mapping[str, Any]
+) -> tuple[Part, ...]:
+    """The parts of a training program. Raises StateRefused for what cannot be saved."""
+    parts: list[Part] = [Model("model", model)]
+    parts += [part_of(f"optim.{at}", optimizer, model) for at, optimizer in enumerate(optimizers)]
+    parts += [Values(f"scheduler.{at}", scheduler) for at, scheduler in enumerate(schedulers)]
+    parts += [Values("scaler", scaler)] if scaler is not None else []
+    return (*parts, *mapped({f"extra.{name}": held for name, held in extra.items()}))
+
+
+def mapped(held: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Parts by name: modules, objects with state_dict() and load_state_dict(), dicts of tensors and values."""
+    return tuple(
+        Model(name, value) if isinstance(value, torch.nn.Module) else Values(name, value)
+        for name, value in held.items()
+    )
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this rank has of one tensor: `local`, a plain tensor, is all of it or the box that `item` says."""
+
+    item: Item
+    local: Any
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The state of this rank, as it is: the tensors are those of the program."""
+
+    values: dict[str, Any]  # by part, as JSON
+    held: dict[str, dict[str, Held]]  # by part, by name of the tensor
+    first_rank_only: frozenset[str]
+    compared: dict[str, str]  # what loose parts hold, by part: differs where ranks differ
+    rng: Any  # JSON
+    rng_tensors: dict[str, Any]
+
+    def find(self, name: str) -> Held | None:
+        return next((part[name] for part in self.held.values() if name in part), None)
+
+    def local(self, name: str) -> Any:
+        """What this rank holds of a tensor, as a plain one."""
+        found = self.find(name)
+        if found is None:
+            raise KeyError(name)
+        return found.local
+
+
+def captured(parts: Iterable[Part]) -> Captured:
+    """Raises StateRefused. Draws no random numbers, changes nothing."""
+    values: dict[str, Any] = {}
+    held: dict[str, dict[str, Held]] = {}
+    compared: dict[str, str] = {}
+    only: set[str] = set()
+    for part in parts:
+        put = Put()
+        values[part.name] = part.encode(put)
+        held[part.name] = _held(put.tensors)
+        only |= put.first_rank_only
+        if part.loose and not any(map(tensors.is_dtensor, put.tensors.values())):
+            compared[part.name] = _content(values[part.name], held[part.name].values())
+    _distinct(held)
+    put = Put()
+    own = tree.encode(rng.captured(), "rng", put.leaf)
+    return Captured(values, held, frozenset(only), compared, own, put.tensors)
+
+
+def _held(found: Mapping[str, Any]) -> dict[str, Held]:
+    boxed = {name: tensor for name, tensor in found.items() if tensors.is_dtensor(tensor) and tensor.numel()}
+    held = _boxes(boxed) if boxed else {}
+    for name, tensor in found.items():
+        if name not in boxed:
+            local = tensors.local_part(tensor)
+            held[name] = Held(Item(name, tensors.dtype_name(local.dtype), tuple(tensor.shape)), local)
+    return {name: held[name] for name in found if name in held}
+
+
+def _boxes(boxed: dict[str, Any]) -> dict[str, Held]:
+    """DTensors, by torch's planner: which box of each is here. A rank outside a tensor's mesh has none."""
+    planner = DefaultSavePlanner(flatten_state_dict=False)
+    planner.set_up_planner(boxed, is_coordinator=False)
+    held = {}
+    for write in planner.create_local_plan().items:
+        name, chunk = write.index.fqn, write.tensor_data.chunk
+        if chunk.sizes.numel():
+            box = Box(name, tuple(chunk.offsets), tuple(chunk.sizes))
+            local = planner.resolve_data(write).detach()
+            held[name] = Held(Item(name, tensors.dtype_name(local.dtype), tuple(boxed[name].shape), box), local)
+    return held
+
+
+def _distinct(held: Mapping[str, Mapping[str, Held]]) -> None:
+    seen: set[str] = set()
+    for names in held.values():
+        twice = seen & names.keys()
+        if twice:
+            raise StateRefused(
+                f"two parts of the state both name a tensor {min(twice)!r}: give one of them another name"
+            )
+        seen |= names.keys()
+
+
+def _content(value: Any, held: Iterable[Held]) -> str:
+    hasher = xxhash.xxh3_128(json.dumps(value).encode())
+    for has in held:
+        if tensors.nbytes(has.local) <= COMPARED_MAX:
+            for view in tensors.bytes_of(has.local, 0, has.local.numel()):
+                hasher.update(view)
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True)
+class Decided:
+    """`own`: parts in which ranks differ. `values`: what the manifest says beside tensors."""
+
+    division: Division
+    own: tuple[str, ...]
+    values: Any
+
+
+def described(state: Captured) -> dict[str, Any]:
+    """What this rank tells of its state: small beside the tensors, and the same text on ranks that hold the same."""
+    return {
+        name: {
+            "items": describe(has.item for has in state.held[name].values()),
+            "one": sorted(state.first_rank_only & state.held[name].keys()),
+            "compared": state.compared.get(name, ""),
+            "values": None if name in state.compared else value,
+        }
+        for name, value in state.values.items()
+    }
+
+
+def alike(told: Mapping[str, Any]) -> bool:
+    """Whether a description, if all ranks give it, needs nobody to divide: it has no boxes."""
+    return not any(row[3] for part in told.values() for row in part["items"])
+
+
+def decided(first: Captured, told: Sequence[Mapping[str, Any]]) -> Decided:
+    """From what all ranks told, in the order of ranks; `first` is the state of rank 0. Raises StateRefused.
+
+    The same text from all ranks may be given once for all (`[told] * world_size`).
+    """
+    own = _differing(first, told)
+    taken: set[str] = set()  # of the buffers: by a lower rank already
+    held: list[list[Item]] = []
+    known: dict[int, tuple[list[Item], set[str]]] = {}
+    for tells in told:
+        if id(tells) not in known:
+            known[id(tells)] = _items(tells, own)
+        items, one = known[id(tells)]
+        held.append([item for item in items if item.name not in taken or item.name not in one] if taken else items)
+        taken |= one
+    same = len(known) == 1 and not taken and alike(told[0])
+    division = replicated(held[0], len(held)) if same else divide(held)
+    values = {name: _merged(name, first, told) for name in first.values if name not in own}
+    return Decided(division, own, {"parts": values, "own": list(own)})
+
+
+def _differing(first: Captured, told: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    for rank, tells in enumerate(told):
+        if list(tells) != list(told[0]):
+            raise StateRefused(
+                f"rank {rank} was given other parts of a state ({list(tells)}) than rank 0 ({list(told[0])})"
+            )
+    return tuple(
+        name for name in first.compared if any(tells[name]["compared"] != first.compared[name] for tells in told)
+    )
+
+
+def _items(tells: Mapping[str, Any], own: Sequence[str]) -> tuple[list[Item], set[str]]:
+    items = [item for name, part in tells.items() if name not in own for item in understood(part["items"])]
+    return items, {one for name, part in tells.items() if name not in own for one in part["one"]}
+
+
+def _merged(name: str, first: Captured, told: Sequence[Mapping[str, Any]]) -> Any:
+    """The values of one part: rank 0's, and what others have beyond it: a part of an optimizer, of a pipeline."""
+    value = first.values[name]
+    if name in first.compared or not isinstance(value, dict) or "state" not in value:
+        return value
+    state = dict(value["state"])
+    groups = [{**group, "params": list(group["params"])} for group in value.get("groups", ())]
+    seen = {id(told[0])}
+    for tells in told:
+        if id(tells) not in seen:
+            seen.add(id(tells))
+            other = tells[name]["values"]
+            state = {**other["state"], **state}
+            for group, more in zip(groups, other.get("groups", ()), strict=False):
+                group["params"] += [param for param in more["params"] if param not in set(group["params"])]
+    return {**value, "state": state, **({"groups": groups} if groups else {})}
+
+
+def own_state(state: Captured, parts: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+    """What belongs to this rank alone: JSON, and plain tensors by name."""
+    values = {"rng": state.rng, "parts": {name: state.values[name] for name in parts}}
+    found = dict(state.rng_tensors)
+    for name in parts:
+        found |= {held: has.local for held, has in state.held[name].items()}
+    shapes = {name: [tensors.dtype_name(tensor.dtype), list(tensor.shape)] for name, tensor in found.items()}
+    return {**values, "tensors": shapes}, found
