@@ -57,6 +57,7 @@ drills: setup ## live repeats
 bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench pulse
 	$(BIN)/rankpulse bench recovery
+	$(BIN)/rankpulse bench checkpoint
 
 dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
 	$(BIN)/python -m rankpulse.dashboards.build

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ In production:
 When something happened:
   rankpulse status
   rankpulse explain last
+  rankpulse ckpt verify checkpoints                           which checkpoint a restart can trust
 \b
 Settings: flags, then RANKPULSE_STORE, RANKPULSE_CLUSTER, RANKPULSE_NODE, RANKPULSE_DIR, then --config or
 RANKPULSE_CONFIG or ./rankpulse.toml or /etc/rankpulse/rankpulse.toml, then the preset.
@@ -44,6 +46,7 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(help="Measure what it costs.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench_app, name="bench")
+app.add_typer(ckpt_app, name="ckpt")
 
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]
@@ -220,6 +223,10 @@ def _arm(settings: "Settings", armed: bool, reason: str) -> None:
 def restart(
     run: Annotated[str, typer.Argument(metavar="RUN_UID", help="The run: its uid, the beginning of it, or its label.")],
     reason: Reason,
+    resume_before_step: Annotated[
+        int | None,
+        typer.Option(metavar="STEP", help="Go on from a checkpoint before this step; those from it on are set aside."),
+    ] = None,
     config: Config = None,
     cluster: Cluster = None,
     store: Store = None,
@@ -227,11 +234,12 @@ def restart(
     """Ask the monitor to end the present round of a run, so that torchelastic starts the next one.
 
     Example: rankpulse restart llama-1f --reason 'rank 3 reads from a dead disk'
+    Example: rankpulse restart llama-1f --resume-before-step 12000 --reason 'the loss diverged at 12 100'
     """
     settings = _settings(config, cluster, store)
     from rankpulse.cli import operate
 
-    typer.echo(asyncio.run(operate.restart(settings, run, reason)))
+    typer.echo(asyncio.run(operate.restart(settings, run, reason, resume_before_step)))
 
 
 @app.command()
@@ -359,6 +367,25 @@ def bench_recovery(
     from rankpulse.bench.recovery import run
 
     raise typer.Exit(run(repeat, as_json, only, limit, seed))
+
+
+@bench_app.command("checkpoint")
+def bench_checkpoint(
+    ranks: Annotated[int, typer.Option(help="Processes that save together.")] = 8,
+    megabytes: Annotated[int, typer.Option(metavar="MIB", help="Size of the whole state.")] = 256,
+    repeat: Annotated[int, typer.Option(help="Turns that count; one that does not comes before.")] = 3,
+    directory: Annotated[
+        str | None, typer.Option(metavar="DIR", help="On the file system to measure; default: for temporary files.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Saving and verifying a checkpoint: ours, gather-then-write and torch.distributed.checkpoint, in turn.
+
+    Example: rankpulse bench checkpoint; rankpulse bench checkpoint --ranks 4 --megabytes 1024 --directory /mnt/shared
+    """
+    from rankpulse.bench.checkpoint import run
+
+    raise typer.Exit(run(ranks, megabytes, repeat, directory, as_json))
 
 
 @app.command(
