@@ -21,7 +21,7 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
     detail, step = obs.detail, _whole(obs.detail, "step", -1)
     times = max(_whole(detail, "times", 1), 1)
     match detail.get("event"):
-        case "saved":
+        case "saved" if step >= 0:
             state = _saved(state, detail, step, times, obs.at) if round_ >= state.loaded_round else _late(state, times)
         case "save_failed":
             state = msgspec.structs.replace(
@@ -31,7 +31,7 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
                 failed_step=step,
                 failure=_text(detail, "reason") or "no reason was given",
             )
-        case "loaded":
+        case "loaded" if step >= 0:
             state = _loaded(state, detail, step, round_, obs.at)
         case "refused":
             refusals = (*state.refusals, Refusal(round_, step, _text(detail, "reason")))[-REFUSALS_KEPT:]

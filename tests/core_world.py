@@ -154,7 +154,7 @@ class World:
         )  # fmt: skip
         self.put(self.keys.beat(node), beat)
 
-    def observe(self, kind: str, node: str, proc: Proc | None = None, **detail: Any) -> str:
+    def observe(self, kind: str, node: str, proc: Proc | None = None, /, **detail: Any) -> str:
         seq = self.seq[f"obs-{node}"] = self.seq.get(f"obs-{node}", 0) + 1
         inc = self.inc.setdefault(node, 1)
         obs = r.Observation(
@@ -203,15 +203,23 @@ class World:
             self.torchrun(node, round_, uid=uid)
 
     def meets(
-        self, nodes: dict[str, int], round_: int, *, uid: str = "job-1", first_step: int = 1, asks: bool = True
+        self,
+        nodes: dict[str, int],
+        round_: int,
+        *,
+        uid: str = "job-1",
+        first_step: int = 1,
+        asks: bool = True,
+        before: tuple[int, int] = (-1, 0),
     ) -> list[Proc]:
-        """A round of our rendezvous: torchruns ask, meet, and start their workers."""
+        """A round of our rendezvous: torchruns ask, meet, and start their workers. `before`: limit and its round."""
         if asks:
             self.asks(nodes, round_, uid)
         places = tuple(r.Place(node, self.launcher(node), round_) for node in nodes)
         meeting = r.Meeting(
-            run_uid=uid, round=round_, places=places, address="10.0.0.1", port=29400, at=UTC + self.now, reason="all"
-        )
+            run_uid=uid, round=round_, places=places, address="10.0.0.1", port=29400, at=UTC + self.now, reason="all",
+            resume_before_step=before[0], resume_before_round=before[1],
+        )  # fmt: skip
         self.put(self.keys.meeting(uid, round_), meeting)
         launchers = {node: self.launcher(node) for node in nodes}
         made = self.launch(nodes, meeting=f"{uid}-{round_}", run_id="job", launchers=launchers, first_step=first_step)

@@ -100,6 +100,10 @@ class Store:
             assert view is None or place.node not in view.cordons, "the decider knew of the cordon"
             self.used.add((uid, place))
         gate = self.get(KEYS.gate(uid, meeting.round))
+        order = self.get(KEYS.order(uid, meeting.round - 1, "restart"))
+        if isinstance(order, r.Order) and order.resume_before_step >= 0:
+            limit = (order.resume_before_step, order.round)
+            assert (meeting.resume_before_step, meeting.resume_before_round) == limit, "no limit is lost"
         if isinstance(gate, r.Gate):
             assert gate.go, "the policy's word was heard"
             assert not {p.node for p in meeting.places} & set(gate.without), "and it was heard whole"
@@ -207,17 +211,29 @@ class World:
     def uncordon(self, node: str) -> None:
         self.store.write((), (KEYS.cordon(node),))
 
-    def order(self, uid: str, round_: int, reason: str = "hang") -> None:
+    def order(self, uid: str, round_: int, reason: str = "hang", before: int = -1) -> None:
         order = r.Order(
             order_id="o", run_uid=uid, run_id="job", round=round_, kind="restart", epoch=1, incident="i",
-            reason=reason, author="monitor", at=UTC,
+            reason=reason, author="monitor", at=UTC, resume_before_step=before,
         )  # fmt: skip
         self.store.write(((KEYS.order(uid, round_, "restart"), order),))
 
-    def gate(self, uid: str, round_: int, *, go: bool = True, without: tuple[str, ...] = ()) -> None:
+    def gate(
+        self,
+        uid: str,
+        round_: int,
+        *,
+        go: bool = True,
+        without: tuple[str, ...] = (),
+        before: tuple[int, int] = (-1, 0),
+    ) -> None:
+        """`before`: a limit for what is resumed from, and the round of its order."""
         key = KEYS.gate(uid, round_)
         if self.store.get(key) is None:
-            gate = r.Gate(run_uid=uid, round=round_, go=go, reason="policy", epoch=1, at=UTC, without=without)
+            gate = r.Gate(
+                run_uid=uid, round=round_, go=go, reason="policy", epoch=1, at=UTC, without=without,
+                resume_before_step=before[0], resume_before_round=before[1],
+            )  # fmt: skip
             self.store.write(((key, gate),))
 
     # how it goes on

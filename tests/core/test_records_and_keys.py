@@ -84,6 +84,7 @@ def test_nobody_speaks_in_anothers_name() -> None:
         (KEYS.obs("n", 1, 2), records.Observation),
         (KEYS.roster("r", 1), records.Roster),
         (KEYS.run_state("r"), records.RunState),
+        (KEYS.checkpoint("r"), records.CheckpointState),
         (KEYS.order("r", 1, "restart"), records.Order),
         (KEYS.incident("i"), records.Incident),
         (KEYS.leader(), records.Leader),

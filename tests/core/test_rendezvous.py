@@ -749,3 +749,75 @@ def test_a_meeting_of_2048_fits_into_a_transaction() -> None:
     assert step.txn is not None
     assert len(step.txn.guards) <= 128
     assert len(step.txn.puts[0][1].places) == 2048  # type: ignore[attr-defined]
+
+
+# what the next round resumes from
+
+
+def limits(world: World, uid: str) -> list[tuple[int, int]]:
+    meetings = [meeting for (of, _), meeting in sorted(world.store.meetings.items()) if of == uid]
+    return [(meeting.resume_before_step, meeting.resume_before_round) for meeting in meetings]
+
+
+def test_the_limit_of_an_order_is_in_the_meeting_and_told_to_every_node() -> None:
+    world = World("ab")
+    a, b = established(world)
+    world.order(a.run_uid, 1, before=50)
+    world.run(10)
+    assert limits(world, a.run_uid) == [(-1, 0), (50, 1)]
+    for torchrun in (a, b):
+        assert isinstance(torchrun.answer, rv.Met)
+        assert torchrun.answer.told()["resume_before_step"] == 50
+
+
+def test_without_a_limit_torchrun_hears_no_word_that_an_older_one_would_not_know() -> None:
+    world = World("ab")
+    a, _ = established(world)
+    assert isinstance(a.answer, rv.Met)
+    assert set(a.answer.told()) == {"run_uid", "round", "rank", "nodes", "address", "port"}
+
+
+def test_without_a_monitor_a_limit_is_handed_on_and_its_word_ends_it() -> None:
+    world = World("ab")
+    a, _ = established(world)
+    world.order(a.run_uid, 1, before=50)
+    world.run(10)
+    world.rejoin(a)
+    world.run(10)
+    assert limits(world, a.run_uid) == [(-1, 0), (50, 1), (50, 1)]
+    world.gate(a.run_uid, 4)
+    world.rejoin(a)
+    world.run(10)
+    assert limits(world, a.run_uid)[3] == (-1, 0)
+
+
+def test_a_limit_of_a_gate_reaches_a_round_without_an_order_and_an_order_knows_better() -> None:
+    world = World("ab")
+    a, _ = established(world)
+    world.gate(a.run_uid, 2, before=(70, 1))
+    world.rejoin(a)
+    world.run(10)
+    assert limits(world, a.run_uid)[1] == (70, 1)
+    world.gate(a.run_uid, 3, before=(70, 1))
+    world.order(a.run_uid, 2, before=30)
+    world.run(10)
+    assert limits(world, a.run_uid)[2] == (30, 2)
+
+
+def test_an_order_that_comes_between_the_decision_and_its_write_is_not_passed_over() -> None:
+    """Whoever forms the round has not seen it: the store refuses, and the decision is taken anew."""
+    world = World("ab")
+    a, b = established(world)
+    world.rejoin(a)
+    world.rejoin(b)
+    world.run(1.0, 0.25)
+    agent = world.agents["a"]
+    step = rv.decide(agent.view, a.me(), world.now(agent) + 5.0, UTC, world.timing, "x")
+    while not (step.txn and any(isinstance(record, r.Meeting) for _, record in step.txn.puts)):
+        world.run(0.25, 0.25)
+        step = rv.decide(agent.view, a.me(), world.now(agent) + 5.0, UTC, world.timing, "x")
+        assert world.last_round(a.run_uid) == 1
+    world.order(a.run_uid, 1, before=50)
+    assert not world.store.commit(step.txn)
+    world.run(10)
+    assert limits(world, a.run_uid)[1] == (50, 1)

@@ -48,7 +48,7 @@ def move(world: World, kind: str, n: int) -> None:
     elif kind == "order" and launches:
         uid = launches[n % len(launches)].run_uid
         if world.last_round(uid):
-            world.order(uid, world.last_round(uid))
+            world.order(uid, world.last_round(uid), before=n if n % 2 else -1)
     elif kind in ("lag", "catch up"):
         world.agents[node].lags = kind == "lag"
     elif kind == "stick" and inside:
