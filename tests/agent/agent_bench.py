@@ -34,6 +34,10 @@ uid = int(os.environ.get("TEST_UID", "0"))
 if uid:
     os.setresuid(uid, uid, uid)
 pulse = attach() if "TEST_UNATTACHED" not in os.environ else None
+if "TEST_TELLS" in os.environ:
+    from rankpulse.trainer.checkpoint.report import tell
+    event, step = os.environ["TEST_TELLS"].split()
+    assert tell(event, step=int(step))
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print(os.getpid(), flush=True)
 if "TEST_EXIT" in os.environ:
