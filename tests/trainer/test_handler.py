@@ -26,7 +26,7 @@ from rankpulse.trainer.agentline import AgentLine
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
     before = dict(os.environ)
-    for name in (*handler.EVIDENCE, "RANKPULSE_DIR"):
+    for name in (*handler.EVIDENCE, "RANKPULSE_DIR", handler.BEFORE_STEP, handler.BEFORE_ROUND):
         os.environ.pop(name, None)
     yield
     os.environ.clear()
@@ -97,6 +97,61 @@ def test_the_next_round_has_a_store_of_its_own(make: Make, agent: FakeAgent, wor
     assert [(join["join"], join["after"], join["run_uid"]) for join in joins] == [(1, 0, ""), (2, 1, "demo-1")]
     assert joins[0]["port"] != joins[1]["port"]
     assert os.environ["RANKPULSE_ROUND"] == "2"
+
+
+def limits() -> tuple[str | None, str | None]:
+    return os.environ.get(handler.BEFORE_STEP), os.environ.get(handler.BEFORE_ROUND)
+
+
+def answer(world: World, *befores: dict[str, int]) -> None:
+    """The next joins are met with these limits, one each; after them without."""
+    left = list(befores)
+
+    def met(session: Session, join: dict[str, Any]) -> bool:
+        world.round += 1
+        place = {"rank": 0, "nodes": 1, "address": join["address"], "port": join["port"]}
+        session.send(met={"run_uid": "demo-1", "round": world.round, **place, **(left.pop(0) if left else {})})
+        return True
+
+    world.on_join = met
+
+
+def test_a_limit_for_what_is_resumed_from_is_handed_on_and_ends_with_its_round(
+    make: Make, agent: FakeAgent, world: World
+) -> None:
+    answer(world, {}, {"resume_before_step": 50, "resume_before_round": 1})
+    mine = make()
+    seen = []
+    for _ in range(3):
+        mine.next_rendezvous()
+        seen.append(limits())
+    assert seen == [(None, None), ("50", "1"), (None, None)]
+
+
+def test_a_limit_that_torchrun_was_started_with_speaks_of_what_lay_there_before(
+    make: Make, agent: FakeAgent, world: World
+) -> None:
+    os.environ[handler.BEFORE_STEP] = "70"
+    answer(world, {}, {"resume_before_step": 50, "resume_before_round": 1})
+    mine = make()
+    seen = []
+    for _ in range(3):
+        mine.next_rendezvous()
+        seen.append(limits())
+    assert seen == [("70", "0"), ("50", "1"), ("70", "0")]
+
+
+def test_a_limit_of_the_round_around_us_is_not_ours(make: Make, agent: FakeAgent) -> None:
+    os.environ.update({handler.BEFORE_STEP: "70", handler.BEFORE_ROUND: "3"})
+    make().next_rendezvous()
+    assert limits() == (None, None)
+
+
+@pytest.mark.parametrize("bad", ["50", 1.5, True, None])
+def test_a_limit_that_is_no_number_is_no_answer(make: Make, agent: FakeAgent, world: World, bad: Any) -> None:
+    answer(world, {"resume_before_step": bad})
+    with pytest.raises(api.RendezvousStateError, match="run the same version in both"):
+        make().next_rendezvous()
 
 
 def test_rounds_leave_no_descriptor_and_no_thread(make: Make, agent: FakeAgent) -> None:

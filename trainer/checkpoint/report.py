@@ -11,6 +11,7 @@ import socket
 from typing import TypeAlias
 
 from rankpulse.trainer.agentline import LINE_MAX, socket_path
+from rankpulse.trainer.plain import plain_float, plain_int
 
 _PROTOCOL = 1
 _Said: TypeAlias = dict[str, str | int | float | bool | None]
@@ -51,11 +52,11 @@ def _plain(value: object) -> str | int | float | bool | None:
         return str(value)[:LINE_MAX].encode("utf-8", "replace").decode()
     if isinstance(value, bool):
         return value
-    if isinstance(value, int):
-        return int(value) if abs(value) < 2**63 else None
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    return None
+    whole = None if isinstance(value, float) else plain_int(value)
+    if whole is not None:
+        return whole if abs(whole) < 2**63 else None
+    number = plain_float(value)
+    return number if math.isfinite(number) else None
 
 
 def _send(line: bytes) -> bool:
