@@ -12,7 +12,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from rankpulse.drills.ending import ending
+from rankpulse.drills.ending import keep as write
 from rankpulse.drills.job import Job
+from rankpulse.drills.resumes import losses
 from rankpulse.drills.scenes import Result, Show, crash, finish, jitter, stop
 from rankpulse.drills.screen import Screen
 from rankpulse.drills.stage import NODES, Stage
@@ -65,10 +68,10 @@ def _missing() -> str:
     """What the demo needs and this interpreter lacks, as a sentence, or nothing."""
     from importlib.util import find_spec
 
-    lacking = [name for name in ("torch", "numpy") if find_spec(name) is None]
+    lacking = [name for name in ("torch", "numpy", "plotext") if find_spec(name) is None]
     if not lacking:
         return ""
-    return f"the demo trains a real model and needs {' and '.join(lacking)}: pip install 'rankpulse[demo,torch]'"
+    return f"the demo trains a real model and needs {', '.join(lacking)}: pip install 'rankpulse[demo,torch]'"
 
 
 async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None) -> dict[str, Any]:
@@ -91,10 +94,14 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
                 if show.job is not None:
                     screen.tell("ending the job")
                     await asyncio.to_thread(show.job.end)
-        screen.results(results, reference)
+        end = ending(losses(show.trained), results) if show.trained is not None else None
+        screen.results(results, reference, end)
+    if end is not None:
+        write(end, directory)
     return {
-        "ok": all(result.correct for result in results),
+        "ok": all(result.correct for result in results) and not (end and end.wrong),
         "faults": [result.plain() for result in results],
+        "curve": end.plain() if end else None,
         "reference_start_s": round(reference, 3),
         "seed": seed,
     }

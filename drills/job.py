@@ -40,16 +40,19 @@ class Job:
         backend: str = "c10d",
         hold: bool = False,
         nnodes: str = "",
+        save_every: int = 10,
         train_args: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
         node_env: dict[str, dict[str, str]] | None = None,
     ) -> None:
         self.directory, self.name, self.workers, self.backend = directory, name, workers, backend
         self.nnodes, self.max_restarts = nnodes or str(len(nodes)), max_restarts
-        self.events_file = directory / "events.jsonl"
+        self.events_file, self.losses_file = directory / "events.jsonl", directory / "losses.jsonl"
+        self.save_every = save_every  # steps between two checkpoints
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints = str(directory / "checkpoints")
-        self._train = ("--checkpoints", checkpoints, "--events", str(self.events_file), *train_args)
+        files = ("--checkpoints", checkpoints, "--events", str(self.events_file), "--losses", str(self.losses_file))
+        self._train = (*files, "--save-every", str(save_every), *train_args)
         self._hold, self._port, self._env, self._node_env = hold, free_port(), env or {}, node_env or {}
         self.launchers = [
             self.new_launcher(node, run_dir, index) for index, (node, run_dir) in enumerate(nodes.items())
@@ -117,6 +120,16 @@ class Job:
             return []
         found = [json.loads(line) for line in lines if line.endswith("}")]
         return [entry for entry in found if event is None or entry["event"] == event]
+
+    def last_step(self) -> int:
+        """The step that a rank told of last, 0 before the first."""
+        try:
+            with open(self.losses_file, "rb") as file:
+                file.seek(max(file.seek(0, os.SEEK_END) - 1024, 0))
+                lines = file.read().split(b"\n")[:-1]
+        except OSError:
+            return 0
+        return int(json.loads(lines[-1])["step"]) if lines else 0
 
     def tail(self) -> str:
         return "\n".join(f"--- {launcher.name}\n{launcher.tail(12)}" for launcher in self.launchers)

@@ -14,12 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from rankpulse.core import records as r
+from rankpulse.drills.drawing import draw
+from rankpulse.drills.ending import Ending
+from rankpulse.drills.resumes import BOUND
 from rankpulse.drills.scenes import Result
 from rankpulse.drills.witness import Witness
 
 LINES = 8
 WIDTH = 170  # of a log file or a pipe
-TABLE_WIDTH = 140  # columns that the table at the end needs
+CURVE_WIDTH = 100
+TABLE_WIDTH = 150  # columns that the table at the end needs
 
 
 class Screen:
@@ -117,8 +121,8 @@ class Screen:
             table.add_row(i.id, i.klass, i.outcome or i.state, i.summary, i.action, str(i.restarts))
         return table
 
-    def results(self, results: list[Result], reference: float) -> None:
-        """The table at the end; a list where the screen is too narrow for it."""
+    def results(self, results: list[Result], reference: float, end: Ending | None = None) -> None:
+        """The table at the end (a list where the screen is too narrow for it), and the curve of the loss."""
         self._stop()
         if self.console.width < TABLE_WIDTH:
             for x in results:
@@ -129,16 +133,28 @@ class Screen:
         for x in results:
             for wrong in x.wrong:
                 self.console.print(Text(f"{x.name}: {wrong}", "red"))
+        if any(x.lost_steps is not None for x in results):
+            self.console.print(
+                f"Lost: last step that any rank finished before the fault, minus that resumed from. {BOUND}"
+            )
+        if end is not None:
+            self._curve(end)
+
+    def _curve(self, end: Ending) -> None:
+        drawn = draw(end.seen, end.marks, width=min(self.console.width, CURVE_WIDTH))
+        self.console.print(Text(drawn), Text(end.sentence(), "bold"), sep="\n")
+        for wrong in end.wrong:
+            self.console.print(Text(f"curve: {wrong}", "red"))
 
     def _as_table(self, results: list[Result]) -> Table:
         table = Table(title="what was done, and what rankpulse made of it", title_justify="left")
         for column in ("fault", "done", "diagnosis", "culprit", "cascade", "action", "restarts", "incidents",
-                       "resumed from", "noticed", "recovered", ""):  # fmt: skip
+                       "resumed from", "lost steps", "noticed", "recovered", ""):  # fmt: skip
             table.add_column(column, overflow="fold")
         for x in results:
             table.add_row(
                 x.name, x.done, x.diagnosis, _ranks(x.culprits), _ranks(x.cascade), x.action, str(x.restarts),
-                str(x.incidents), _or_dash(x.resumed_from_step), _seconds(x.time_to_detect_s),
+                str(x.incidents), _or_dash(x.resumed_from_step), _lost(x), _seconds(x.time_to_detect_s),
                 _seconds(x.time_to_recover_s), _verdict(x),
             )  # fmt: skip
         return table
@@ -151,7 +167,10 @@ class Screen:
             f"times      noticed {_seconds(x.time_to_detect_s)}, recovered {_seconds(x.time_to_recover_s)}",
         ]
         if x.resumed_from_step is not None:
-            lines.append(f"resumed    from step {x.resumed_from_step}")
+            checked = ", whose checkpoint was verified" if x.verified else ""
+            lines.append(f"resumed    from step {x.resumed_from_step}{checked}")
+        if x.lost_steps is not None:
+            lines.append(f"lost       {x.lost_steps} steps (interval {x.save_every})")
         head = Text.assemble((f"{x.name}: ", "bold"), _verdict(x))
         return Text("\n  ").join([head, *map(Text, lines)])
 
@@ -166,6 +185,10 @@ def _ranks(ranks: list[int]) -> str:
 
 def _or_dash(value: int | None) -> str:
     return "-" if value is None else str(value)
+
+
+def _lost(x: Result) -> str:
+    return "-" if x.lost_steps is None else f"{x.lost_steps} (interval {x.save_every})"
 
 
 def _seconds(value: float | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rankpulse.core import codec
 from rankpulse.core import records as r
 from rankpulse.drills.job import Job
+from rankpulse.drills.resumes import between_saves, watch, worth
 from rankpulse.drills.scenes import Result, Show, judge, report, rounds
 
 STORE_GONE_S = 30.0
@@ -29,7 +30,8 @@ async def hang(show: Show) -> Result:
     before, roster = rounds(show, state.run_uid), show.stage.witness.roster(state.run_uid)
     assert roster is not None
     victim = show.rng.choice(roster.members)
-    told_before = len(job.events("resumed"))
+    await between_saves(job, show.rng)
+    watching = watch(job)
     await asyncio.to_thread(_into_a_step, job, victim)
     show.tell(f"hang: SIGSTOP for rank {victim.rank} on {victim.node} (pid {victim.pid})")
     since = time.time()
@@ -38,10 +40,7 @@ async def hang(show: Show) -> Result:
     done = f"SIGSTOP of rank {victim.rank} on {victim.node}, in the middle of a step"
     result = report(show, "hang", done, since, state.run_uid, before)
     others = sorted(member.rank for member in roster.members if member.rank != victim.rank)
-    resumed = {entry["step"] for entry in job.events("resumed")[told_before:]}
-    if len(resumed) != 1 or 0 in resumed:
-        result.wrong.append(f"the job says it resumed from {sorted(resumed)}: not one checkpoint for all ranks")
-    expected = {"resumed_from_step": resumed.pop()} if resumed else {}
+    expected = await worth(result, watching, job, state, roster.round, show.stage.witness)
     expected |= {"culprits": [victim.rank], "cascade": others}
     return judge(result, diagnosis="collective_hang", action="restart", restarts=1, incidents=1, **expected)
 
@@ -95,14 +94,18 @@ async def weather(show: Show) -> Result:
 async def _ordered_round(show: Show, job: Job, state: r.RunState, result: Result) -> Result:
     """A restart that a person asks for, while the clocks of the two nodes are an hour apart."""
     before, since = rounds(show, state.run_uid), time.time()
+    watching = watch(job)
     show.tell("weather: rankpulse restart, with the clocks of the nodes an hour apart")
     asked = r.Request(id="demo", kind="restart", run_uid=state.run_uid, author="demo", reason="drill", at=since)
     await show.stage.store.put(show.stage.keys.request("demo"), codec.encode(asked))
     await _closed(show, job, since, "the round that was asked for")
-    again = report(show, "weather", result.done, since, state.run_uid, before)
-    again.wrong = result.wrong
+    final = report(show, "weather", result.done, since, state.run_uid, before)
+    final.wrong = result.wrong
+    expected = await worth(final, watching, job, state, before, show.stage.witness)
     await _agent_anew(show, "node-0", None, "weather: node-0 gets its clock back")
-    return judge(again, diagnosis="operator_restart", culprits=[], action="restart", restarts=1, incidents=1)
+    return judge(
+        final, diagnosis="operator_restart", culprits=[], action="restart", restarts=1, incidents=1, **expected
+    )
 
 
 async def _agent_anew(show: Show, node: str, env: dict[str, str] | None, what: str) -> None:

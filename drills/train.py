@@ -1,24 +1,24 @@
-"""The job of the drills: a small transformer on generated text, DDP over gloo, plain checkpoints. Run it by torchrun.
+"""The job of the drills: a small transformer on generated text, DDP over gloo. Run it by torchrun.
 
-An ordinary training script: all it knows of rankpulse is `attach` and what it calls on the pulse. Its checkpoints are
-an .npz per file (no pickle), renamed into place, so that a crash in the middle of a save leaves the last one whole.
+An ordinary training script: all it knows of rankpulse is `attach`, what it calls on the pulse, and its checkpoints. The
+rest is for the drills: what it notes down, so that they can tell what it did, and how it runs without rankpulse.
 """
 
 import argparse
-import contextlib
 import ctypes
 import json
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from rankpulse.drills import plain
 
 VOCABULARY, WIDTH, LENGTH, BATCH = 64, 48, 32, 8
 
@@ -47,31 +47,103 @@ def batch_of(step: int, rank: int) -> torch.Tensor:
     return (start + torch.arange(LENGTH + 1) * 3 + noise) % VOCABULARY
 
 
-def save(directory: Path, step: int, model: nn.Module) -> None:
-    """The parameters after `step`, whole or not at all."""
-    temporary = directory / f".{step}.tmp.npz"
-    np.savez(temporary, **{name: tensor.detach().numpy() for name, tensor in model.state_dict().items()})
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(directory / f"{step:08d}.npz")
-    for old in sorted(directory.glob("[0-9]*.npz"))[:-3]:
-        old.unlink()
+def loss_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    logits = model(tokens[:, :-1])
+    return nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
 
 
-def load(directory: Path, model: nn.Module) -> int:
-    """Restore the newest checkpoint; returns its step, 0 when there is none."""
-    newest = max(directory.glob("[0-9]*.npz"), default=None)
-    if newest is None:
-        return 0
-    with np.load(newest, allow_pickle=False) as arrays:
-        model.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays.files})
-    return int(newest.stem)
+def settle(model: nn.Module) -> None:
+    """A pass that is thrown away, before anything is loaded: from then on a resumed run equals one without a restart.
+
+    DDP cuts its buckets anew after its first backward, and with them the order in which three ranks or more add up
+    their gradients. Without this the first step of every round would differ in its last bits.
+    """
+    loss_of(model, batch_of(0, dist.get_rank())).backward()
+    model.zero_grad()
 
 
-def note(path: Path | None, **what: Any) -> None:
-    if path is not None:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"at": time.time(), **what}) + "\n")
+def attached(args: argparse.Namespace) -> Any:
+    """The pulse; in a comparison, what others have for one."""
+    if args.nvrx:
+        return plain.FtPulse()
+    if args.bare:
+        return plain.NoPulse()
+    from rankpulse.trainer import attach
+
+    return attach()
+
+
+def checkpoints_of(args: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    """The checkpoints; in a comparison, what scripts have that know nothing of rankpulse."""
+    if args.bare or args.nvrx:
+        return plain.PlainCheckpoints(args.checkpoints, model=model, optimizer=optimizer, every_steps=args.save_every)
+    from rankpulse.trainer.checkpoint import CheckpointManager
+
+    return CheckpointManager(
+        args.checkpoints, model=model, optimizer=optimizer, mode="sharded", every_steps=args.save_every, keep_last=3
+    )
+
+
+def train(args: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    pulse = attached(args)
+    dist.init_process_group("gloo")
+    notes = Notes(args, dist.get_rank())
+    model = DistributedDataParallel(TinyTransformer())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    checkpoints = checkpoints_of(args, model, optimizer)
+    settle(model)
+    resumed = checkpoints.load()
+    done = resumed.step if resumed else 0
+    notes.event("resumed", step=done, pid=os.getpid(), **launched(), **about(resumed))
+    for step in range(done + 1, args.steps + 1):
+        began = time.monotonic()
+        loss = loss_of(model, batch_of(step, dist.get_rank()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        pulse.step(step, loss=loss.item())
+        notes.loss(step, loss.item())
+        if step == done + 1:
+            notes.event("first_step", step=step)
+        if args.fail_at == step and dist.get_rank() == 0:
+            raise ValueError(f"step {step} cannot be computed, whoever tries")
+        checkpoints.step(step)
+        # stands in for the GPU: leaves the CPU to others
+        time.sleep(max(args.step_s - (time.monotonic() - began), 0.0))
+    notes.event("finished", step=args.steps)
+    checkpoints.close()
+    pulse.close()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class Notes:
+    """What the drills read: one JSON line per event, and one per step and rank with its loss, in files of all ranks.
+
+    A line is one write to a file opened for appending: a kill leaves whole lines, and those of four ranks do not mix.
+    """
+
+    def __init__(self, args: argparse.Namespace, rank: int) -> None:
+        self._rank, self._round = rank, launched()["round"]
+        self._events, self._losses = _append(args.events), _append(args.losses)
+
+    def event(self, event: str, **what: Any) -> None:
+        _line(self._events, {"at": time.time(), "event": event, "rank": self._rank, **what})
+
+    def loss(self, step: int, loss: float) -> None:
+        """`loss` exactly: a float32 goes through JSON unchanged."""
+        _line(self._losses, {"step": step, "round": self._round, "rank": self._rank, "loss": loss})
+
+
+def _append(path: Path | None) -> TextIO | None:
+    return None if path is None else open(path, "a", encoding="utf-8", buffering=1)
+
+
+def _line(file: TextIO | None, what: dict[str, Any]) -> None:
+    if file is not None:
+        file.write(json.dumps(what) + "\n")
 
 
 def launched() -> dict[str, int]:
@@ -80,104 +152,24 @@ def launched() -> dict[str, int]:
     return {name: int(os.environ.get(variable, "-1")) for name, variable in names.items()}
 
 
+def about(resumed: Any) -> dict[str, Any]:
+    """Of which checkpoint, and what was verified of it: nothing by a script without rankpulse."""
+    if resumed is None or not hasattr(resumed, "verify_s"):
+        return {}
+    skipped, times = [str(one) for one in resumed.skipped], {"load_s": resumed.load_s, "verify_s": resumed.verify_s}
+    return {"checkpoint": str(resumed.path), "skipped": skipped, **times}
+
+
 def die_with_torchrun() -> None:
     """Workers have sessions of their own: a drill that is killed must not leave them training."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def attach_pulse(bare: bool, ft: bool = False) -> Any:
-    if ft:
-        return FtPulse()
-    if bare:
-        return None
-    from rankpulse.trainer import attach
-
-    return attach()
-
-
-class FtPulse:
-    """The same job as a user of nvidia-resiliency-ext writes it: a heartbeat per step, timeouts learned from them."""
-
-    LEARNED_STEPS = 20
-
-    def __init__(self) -> None:
-        from nvidia_resiliency_ext.fault_tolerance import RankMonitorClient
-
-        self._client, self._steps = RankMonitorClient(), 0
-
-    def begin(self) -> None:
-        """Its ranks agree on the timeouts through the process group: after that is set up."""
-        self._client.init_workload_monitoring()
-
-    def step(self, step: int, loss: float | None = None) -> None:
-        if self._steps == 0:
-            self.begin()
-        self._steps += 1
-        self._client.send_heartbeat()
-        if self._steps == self.LEARNED_STEPS:
-            self._client.calculate_and_set_hb_timeouts()
-
-    def phase(self, name: str) -> Any:
-        return contextlib.nullcontext()
-
-    def close(self) -> None:
-        self._client.shutdown_workload_monitoring()
-
-
-def train(args: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    pulse = attach_pulse(args.bare, args.nvrx)
-    dist.init_process_group("gloo")
-    rank, directory = dist.get_rank(), Path(args.checkpoints)
-    model = TinyTransformer()
-    done = load(directory, model)
-    trained = DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=3e-3)
-    note(args.events, event="resumed", rank=rank, step=done, pid=os.getpid(), **launched())
-    for step in range(done + 1, args.steps + 1):
-        began = time.monotonic()
-        tokens = batch_of(step, rank)
-        logits = trained(tokens[:, :-1])
-        loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if pulse is not None:
-            pulse.step(step, loss=loss.item())
-        if step == done + 1:
-            note(args.events, event="first_step", rank=rank, step=step)
-        if args.fail_at == step and rank == 0:
-            raise ValueError(f"step {step} cannot be computed, whoever tries")
-        if step % args.save_every == 0:
-            checkpoint(pulse, directory, step, model, rank)
-        time.sleep(
-            max(args.step_s - (time.monotonic() - began), 0.0)
-        )  # stands in for the GPU: leaves the CPU to others
-    note(args.events, event="finished", rank=rank, step=args.steps)
-    if pulse is not None:
-        pulse.close()
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def checkpoint(pulse: Any, directory: Path, step: int, model: nn.Module, rank: int) -> None:
-    if pulse is None:
-        return _save_together(directory, step, model, rank)
-    with pulse.phase("checkpoint"):
-        return _save_together(directory, step, model, rank)
-
-
-def _save_together(directory: Path, step: int, model: nn.Module, rank: int) -> None:
-    if rank == 0:
-        save(directory, step, model)
-    dist.barrier()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoints", required=True, help="directory of the checkpoints")
     parser.add_argument("--events", type=Path, default=None, help="file for one JSON line per event")
+    parser.add_argument("--losses", type=Path, default=None, help="file for one JSON line per step and rank")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")

@@ -204,6 +204,7 @@ async def test_store_gone_for_a_minute(calm: Scene) -> None:
     assert {record.id for record in calm.witness.all(r.Incident)} == acknowledged
 
 
+@ONE_IS_ENOUGH
 async def test_death_while_the_store_is_gone_is_found_once(scene: Scene) -> None:
     roster = scene.witness.roster(scene.state.run_uid)
     assert roster is not None
