@@ -54,6 +54,12 @@ def test_the_page_tells_everything(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in text, part
 
 
+def test_what_was_resumed_from_and_lost_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    ended = msgspec.structs.replace(INCIDENT, state="closed", outcome="recovered", resumed_from_step=80, lost_steps=7)
+    assert "resumed from step 80 (7 steps of work lost)" in page(capsys, ended)
+    assert "resumed from step 80\n" in page(capsys, msgspec.structs.replace(ended, lost_steps=0))
+
+
 def test_names_chosen_by_a_job_are_data(capsys: pytest.CaptureFixture[str]) -> None:
     text = page(capsys)
     assert "\x1b" not in text

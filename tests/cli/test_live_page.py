@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
 from rankpulse.cli import live, status
 from rankpulse.cli.books import Books
-from rankpulse.core.records import Beat, RunState
+from rankpulse.core.records import Beat, CheckpointState, RunState
 
 GOOD = (
     b'{"monitor":"m","nodes":{"a":{"silence_s":1,"suspect":true}},'
@@ -62,6 +63,41 @@ def test_without_a_monitor_live_figures_are_unknown() -> None:
     (node,) = status._nodes(KNOWN, {})
     (run,) = status._runs(KNOWN, {})
     assert (node["silence_s"], node["suspect"], run["step"], run["ranks"]) == (None,) * 4
+
+
+def line(state: CheckpointState, page: live.Run | None = None) -> str:
+    """What people see of a run's checkpoints."""
+    (run,) = status._runs(Books({**KNOWN.records, "c": state}, {}), {"r": page} if page else {})
+    return status.checkpoint(run)
+
+
+def test_a_line_tells_of_the_checkpoints_of_a_run() -> None:
+    page = live.Run(checkpoint=live.Checkpoint(age_s=14.2, verified_age_s=14.2))
+    good = CheckpointState(run_uid="r", step=120, verified_step=120, at=1.0, save_s=0.31, saves=3, verifications=3)
+    assert line(good, page) == "step 120, verified, 14 s ago; save took 0.3 s"
+    assert "NOT verified" in line(msgspec.structs.replace(good, verified_step=110), page)
+    assert " d ago" in line(good), "without a monitor's page by the time in the record"
+    bad = msgspec.structs.replace(
+        good, failed_since=2, failed_step=140, failure="disk full \x1b[2J", loaded_step=100, loaded_round=2, refused=1,
+        resume_before_step=130,
+    )  # fmt: skip
+    assert line(bad, page) == (
+        "step 120, verified, 14 s ago; save took 0.3 s; 2 SAVES FAILED since, the last at step 140: disk full \x1b[2J; "
+        "round 2 resumed from step 100; 1 refused; the next load is to be before step 130"
+    )
+    assert line(CheckpointState(run_uid="r", failed_since=1, failed_step=9, failure="x")).startswith(
+        "none yet; 1 SAVES"
+    )
+
+
+def test_the_line_stands_below_the_runs_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    state = CheckpointState(run_uid="r", step=120, failed_since=2, failed_step=140, failure="disk full \x1b[2J")
+    runs = status._runs(Books({**KNOWN.records, "c": state}, {}), {})
+    nothing: dict[str, Any] = {"leader": None, "monitor": None, "arm": None, "armed": False, "cordons": [], "nodes": []}
+    status.page({**nothing, "cluster": "c", "store": [], "refused": {}, "incidents_open": [], "runs": runs})
+    shown = capsys.readouterr().out
+    assert "checkpoint  step 120, NOT verified" in shown
+    assert "\x1b" not in shown
 
 
 class Site:

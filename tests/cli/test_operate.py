@@ -2,9 +2,10 @@
 
 import pytest
 
+from rankpulse.cli.books import Books
 from rankpulse.cli.failing import Failed
-from rankpulse.cli.operate import meant
-from rankpulse.core.records import RunState
+from rankpulse.cli.operate import limit_note, meant
+from rankpulse.core.records import CheckpointState, Record, Roster, RunState
 
 
 def run(uid: str, label: str, outcome: str = "running") -> RunState:
@@ -36,3 +37,30 @@ def test_a_run_that_has_ended_is_not_taken_for_another_whose_name_begins_so() ->
 def test_one_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(Failed, match=r"no run 'bert' in cluster 'c'; going on: llama-long-77"):
         meant([LONG], "bert", "c")
+
+
+def books(*records: Record) -> Books:
+    return Books({str(number): record for number, record in enumerate(records)}, {})
+
+
+def roster(*, joint: bool) -> Roster:
+    return Roster(run_uid="r", run_id="x", round=1, meeting="", world_size=1, elastic=True, at=0.0, joint=joint)
+
+
+@pytest.mark.parametrize("step", [-1, -9, 0, 2**53 + 1])
+def test_a_limit_that_can_be_none_is_told(step: int) -> None:
+    with pytest.raises(Failed, match=f"--resume-before-step {step}: "):
+        limit_note(books(roster(joint=True)), run("r", "x"), step)
+
+
+def test_a_run_that_meets_elsewhere_is_told_where_to_set_it() -> None:
+    with pytest.raises(Failed, match="set RANKPULSE_RESUME_BEFORE_STEP where torchrun is started"):
+        limit_note(books(roster(joint=False)), run("r", "x"), 50)
+    assert limit_note(books(roster(joint=False)), run("r", "x"), None) == ""
+
+
+def test_what_becomes_of_the_checkpoints_is_said() -> None:
+    assert "told of no checkpoint" in limit_note(books(roster(joint=True)), run("r", "x"), 50)
+    known = books(roster(joint=True), CheckpointState(run_uid="r", step=60))
+    assert "of step 50 and beyond are set aside, not deleted" in limit_note(known, run("r", "x"), 50)
+    assert "that of step 60: nothing needs" in limit_note(known, run("r", "x"), 61)

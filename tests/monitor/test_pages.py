@@ -37,6 +37,30 @@ STATE: dict[str, Any] = {
             "step": 9,
             "step_spread": None,
             "phase_deadline_s": 30.0,
+            "checkpoint": {
+                "step": 8,
+                "verified_step": 6,
+                "age_s": 2.5,
+                "verified_age_s": None,
+                "bytes": 1000,
+                "save_s": 0.5,
+                "verify_s": 0.0,
+                "load_s": 0.25,
+                "saves": 4,
+                "failures": 2,
+                "refused": 1,
+            },
+        },
+        "r2": {
+            "run_id": "c",
+            "outcome": "running",
+            "round": 1,
+            "ranks": [],
+            "world_size": 1,
+            "step": None,
+            "step_spread": None,
+            "phase_deadline_s": None,
+            "checkpoint": None,
         },
         "r0": {"outcome": "finished"},
     },
@@ -111,7 +135,7 @@ async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: 
     assert (actions["create", "done"], actions["write", "failed"]) == (2, 0)
     assert families["rankpulse_run_step_spread"].samples == []  # unknown is not zero
     assert families["rankpulse_node_deadline_seconds"].samples == []
-    assert [sample.labels["run_uid"] for sample in families["rankpulse_run_info"].samples] == ["r1"]
+    assert [sample.labels["run_uid"] for sample in families["rankpulse_run_info"].samples] == ["r1", "r2"]
     assert by_label(families["rankpulse_incidents_open"])["worker_dead"] == 1
     assert families["rankpulse_time_to_detect_seconds"].samples[0].value == 2.0
     assert families["rankpulse_time_to_recover_seconds"].samples[0].value == 4.0
@@ -125,10 +149,21 @@ async def test_figures_of_a_run_are_made_from_its_ranks_and_incidents(site: Site
         "rankpulse_run_ranks_in_state": {"S": 1, "T": 1},
         "rankpulse_run_ranks_in_phase": {"train": 2},
         "rankpulse_run_node_steps_behind": {"n1": 3},
-        "rankpulse_run_incidents_open": {"r1": 2},
-        "rankpulse_run_restarts": {"r1": 2},
     }
     assert {name: by_label(families[name]) for name in figures} == figures
+    assert of_runs(families["rankpulse_run_incidents_open"]) == {"r1": 2, "r2": 0}
+    assert of_runs(families["rankpulse_run_restarts"]) == {"r1": 2, "r2": 0}
+
+
+async def test_figures_of_checkpoints_are_those_that_are_known(site: Site) -> None:
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    figures = {
+        "step": {"r1": 8}, "verified_step": {"r1": 6}, "age_seconds": {"r1": 2.5}, "verified_age_seconds": {},
+        "bytes": {"r1": 1000}, "save_seconds": {"r1": 0.5}, "verify_seconds": {}, "load_seconds": {"r1": 0.25},
+        "saves": {"r1": 4, "r2": 0}, "failures": {"r1": 2, "r2": 0}, "refused": {"r1": 1, "r2": 0},
+    }  # fmt: skip
+    assert {name: of_runs(families[f"rankpulse_run_checkpoint_{name}"]) for name in figures} == figures
 
 
 async def test_what_may_be_counted_has_its_zero_before_it_happens(site: Site) -> None:
@@ -140,6 +175,10 @@ async def test_what_may_be_counted_has_its_zero_before_it_happens(site: Site) ->
     paging = by_label(families["rankpulse_incidents_paging"])
     assert (paging["worker_dead"], paging["collective_hang"], paging["unknown"]) == (1, 1, 0)
     assert by_label(families["rankpulse_runs_ended"])["failed"] == 0
+
+
+def of_runs(family: Any) -> dict[str, float]:
+    return {sample.labels["run_uid"]: sample.value for sample in family.samples}
 
 
 def by_label(family: Any) -> dict[str, float]:
