@@ -18,7 +18,8 @@ def show(report: dict[str, Any]) -> None:
     out.print(
         f"{report['ranks']} ranks, {mib(size)} of state, medians of {report['repeat']}; {report['cpus']} CPUs, load "
         f"{report['load']}, files in {report['directory']}. time: seconds over those of “{ours}”. memory: what rank 0 "
-        "had at most above what it had before, as a share of the state."
+        "had at most above what it had before, as a share of the state. Where every rank holds everything there is "
+        "nothing to gather: rank 0 writes what it has, and sharding pays where nodes have disks or links of their own."
     )
     if report["verify"]["why_not_cold"]:
         out.print(f"Nothing was read cold: {report['verify']['why_not_cold']}.")

@@ -40,7 +40,7 @@ def run(a: str, b: str, as_json: bool) -> int:
 
 def _sound(path: str) -> ShardManifest:
     """What was damaged since it was saved is no difference between two states: read and check first."""
-    with bar(f"verifying {path}", on_disk(path)) as advance:
+    with bar("verifying", on_disk(path)) as advance:
         return reader.verify(path, "fast", advance)
 
 

@@ -28,8 +28,14 @@ def run(where: str, to: int, out: str | None, step: int | None, as_json: bool) -
         clock.bytes += amount
         bars.advance(what, amount)
 
-    with bars:
-        done = recut.recut(path, to, target, progress=progress)
+    try:
+        with bars:
+            done = recut.recut(path, to, target, progress=progress)
+    except OSError as error:  # of a full disk it has no file name
+        where = show.plain(error.filename or target)
+        raise Failed(
+            f"{where}: {error.strerror}. Nothing of the new checkpoint stays; choose a place with --out"
+        ) from error
     if as_json:
         show.as_json(_told(path, done, clock))
     else:

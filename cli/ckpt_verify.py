@@ -1,5 +1,6 @@
 """`rankpulse ckpt verify`: every byte against the checksums, from the newest checkpoint on."""
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +52,7 @@ def run(where: str, level: str, step: int | None, everything: bool, as_json: boo
 
 def examined(path: str, level: str, clock: Clock) -> Verdict:
     """Verify one checkpoint, with a bar; `clock` counts the bytes. Never raises for what it finds."""
-    with bar(path, on_disk(path)) as advance:
+    with bar(os.path.basename(path), on_disk(path)) as advance:
 
         def progress(size: int) -> None:
             clock.bytes += size

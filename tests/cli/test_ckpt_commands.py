@@ -325,6 +325,16 @@ def test_reshard_refuses_what_it_cannot_do(some: Path) -> None:
     assert reader.scan(str(some / "out")).committed == ()
 
 
+def test_reshard_says_when_the_disk_is_full_and_leaves_nothing(tmp_path: Path) -> None:
+    path = save(tmp_path, {"w": tensor("F32", (5000,))}, 2)
+    code = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (4000, 4000))\n" + _BLOCKED
+    argv = [sys.executable, "-c", code, "torch", "ckpt", "reshard", path, "--to", "3", "--out", str(tmp_path / "out")]
+    refused(
+        subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False), "out: File too large", "--out"
+    )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_ranks_in_words() -> None:
     assert ranks([3]) == "rank 3"
     assert ranks([4, 5, 6, 7]) == "ranks 4-7"
