@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from rankpulse.trainer.checkpoint import tensors, tree
 from rankpulse.trainer.checkpoint.errors import StateMismatch, StateRefused
@@ -192,12 +192,16 @@ class Model:
         return saved["v"]
 
     def _give(self, now: dict[str, Any], state: Mapping[str, Any], extra: Mapping[str, Any]) -> None:
-        """The tensors are in place already; this is for get_extra_state, and for the model's own hooks."""
+        """The tensors are in place already; this is for get_extra_state, and for the model's own hooks.
+
+        Not by torch's helper: it does not find a module that a wrapped model has under two names.
+        """
         for fqn, value in now.items():
             if not isinstance(value, torch.Tensor):
                 now[fqn] = decoded(state[fqn], extra, f"{self.name}.{fqn}")
-        if now:
-            set_model_state_dict(self._module, now)
+        raw = self._module.state_dict()
+        renamed = iter([fqn for fqn in now if fqn not in raw])  # in the order of those that have another name here
+        self._module.load_state_dict({key: now[key if key in now else next(renamed)] for key in raw})
 
 
 def _placed(tensor: Any) -> bool:
