@@ -193,14 +193,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base, "torch" in sys.
 
 
 def test_memory_stays_flat_and_torch_unneeded(tmp_path: Path) -> None:
-    size = 24 * CHUNK
+    size = 12 * CHUNK
     state = {"big": Tensor("F32", (size // 4,), bytes(size)), "cut": tensor("U8", (CHUNK,), cuts=(2,))}
     path = save(tmp_path, state, 2)
     argv = [sys.executable, "-c", _LIMITED, path, str(tmp_path / "out")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     grown, *imported = done.stdout.split()
     assert imported == ["False", "False"]
-    assert int(grown) * 1024 < size / 2
+    assert int(grown) * 1024 < size * 2 / 3, grown
 
 
 def test_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
