@@ -182,13 +182,14 @@ def test_stretches_are_as_long_as_they_can_be() -> None:
     assert list(box_runs((4, 0), Box("x", (0, 0), (4, 0)), 1)) == []
 
 
-_LIMITED = """
-import resource, sys
+_PEAK = """
+import sys
 from rankpulse.trainer.checkpoint.recut import recut
-import rankpulse.trainer.checkpoint.reader
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():  # not ru_maxrss, which a process inherits from the one that started it
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+base = peak()
 recut(sys.argv[1], 3, sys.argv[2])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base, "torch" in sys.modules, "numpy" in sys.modules)
+print(peak() - base, "torch" in sys.modules, "numpy" in sys.modules)
 """
 
 
@@ -196,11 +197,11 @@ def test_memory_stays_flat_and_torch_unneeded(tmp_path: Path) -> None:
     size = 12 * CHUNK
     state = {"big": Tensor("F32", (size // 4,), bytes(size)), "cut": tensor("U8", (CHUNK,), cuts=(2,))}
     path = save(tmp_path, state, 2)
-    argv = [sys.executable, "-c", _LIMITED, path, str(tmp_path / "out")]
+    argv = [sys.executable, "-c", _PEAK, path, str(tmp_path / "out")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
     grown, *imported = done.stdout.split()
     assert imported == ["False", "False"]
-    assert int(grown) * 1024 < size * 2 / 3, grown
+    assert 0 < int(grown) * 1024 < size / 2
 
 
 def test_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
