@@ -24,7 +24,7 @@ from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import DTYPE_BYTES, MANIFEST, Box, Shard, ShardManifest
 from rankpulse.trainer.checkpoint.reader import ShardFile, name_of
 
-__all__ = ["OWN", "Entry", "Written", "abandon", "begin", "commit", "shard_name", "write_file", "write_shard"]
+__all__ = ["OWN", "Entry", "Written", "abandon", "begin", "commit", "ensure", "shard_name", "write_file", "write_shard"]
 
 PIECE: Final = 8 * 2**20  # bytes hashed and written at once: memory stays flat
 ASIDE_MANIFEST: Final = "manifest.aside.json"
@@ -61,18 +61,20 @@ def shard_name(rank: int) -> str:
 
 def begin(files: Files, directory: str, step: int, save_id: str) -> str:
     """The path of a new attempt in `directory`, which is made when it is not there. Raises OSError."""
-    _ensure(files, os.path.abspath(directory))
+    ensure(files, directory)
     attempt = os.path.join(directory, name_of(step, save_id))
     files.mkdir(attempt)
     files.sync_dir(directory)
     return attempt
 
 
-def _ensure(files: Files, directory: str) -> None:
+def ensure(files: Files, directory: str) -> None:
+    """Makes a directory, and those above it, and forces their names to the disk. Raises OSError."""
+    directory = os.path.abspath(directory)
     if os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
-    _ensure(files, parent)
+    ensure(files, parent)
     with suppress(FileExistsError):  # somebody else was faster
         files.mkdir(directory)
     files.sync_dir(parent)
