@@ -142,14 +142,15 @@ class Screen:
 
     def _curve(self, end: Ending) -> None:
         drawn = draw(end.seen, end.marks, width=min(self.console.width, CURVE_WIDTH))
-        self.console.print(Text(drawn), Text(end.sentence(), "bold"), sep="\n")
+        self.console.print(Text(drawn))
+        self.console.print(Text(end.sentence(), "bold"), soft_wrap=True)
         for wrong in end.wrong:
             self.console.print(Text(f"curve: {wrong}", "red"))
 
     def _as_table(self, results: list[Result]) -> Table:
         table = Table(title="what was done, and what rankpulse made of it", title_justify="left")
         for column in ("fault", "done", "diagnosis", "culprit", "cascade", "action", "restarts", "incidents",
-                       "resumed from", "lost steps", "noticed", "recovered", ""):  # fmt: skip
+                       "resumed from", "lost steps (interval)", "noticed", "recovered", ""):  # fmt: skip
             table.add_column(column, overflow="fold")
         for x in results:
             table.add_row(
@@ -170,7 +171,7 @@ class Screen:
             checked = ", whose checkpoint was verified" if x.verified else ""
             lines.append(f"resumed    from step {x.resumed_from_step}{checked}")
         if x.lost_steps is not None:
-            lines.append(f"lost       {x.lost_steps} steps (interval {x.save_every})")
+            lines.append(f"lost       {x.lost_steps} steps of an interval of {x.save_every}")
         head = Text.assemble((f"{x.name}: ", "bold"), _verdict(x))
         return Text("\n  ").join([head, *map(Text, lines)])
 
@@ -188,7 +189,7 @@ def _or_dash(value: int | None) -> str:
 
 
 def _lost(x: Result) -> str:
-    return "-" if x.lost_steps is None else f"{x.lost_steps} (interval {x.save_every})"
+    return "-" if x.lost_steps is None else f"{x.lost_steps} ({x.save_every})"
 
 
 def _seconds(value: float | None) -> str:

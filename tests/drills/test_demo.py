@@ -9,7 +9,7 @@ import pytest
 
 FIELDS = {
     "name", "diagnosis", "culprits", "cascade", "action", "restarts", "incidents", "resumed_from_step",
-    "time_to_detect_s", "time_to_recover_s", "correct",
+    "verified", "lost_steps", "save_every", "time_to_detect_s", "time_to_recover_s", "correct",
 }  # fmt: skip
 CLI = (sys.executable, "-m", "rankpulse.cli.main")
 
@@ -49,6 +49,13 @@ def test_the_whole_demo_is_right() -> None:
     assert hang["resumed_from_step"] > 0
     weather = faults["weather"]
     assert (weather["diagnosis"], weather["restarts"]) == ("operator_restart", 1), "only what a person asked for"
+    for fault in (crash, hang, weather):
+        assert fault["verified"] is True, "what it resumed from was checked byte by byte"
+        assert 0 <= fault["lost_steps"] <= fault["save_every"]
+    curve = [report["curve"][name] for name in ("continuous", "wrong", "rounds")]
+    assert curve == [True, [], [1, 2, 3, 4]]
+    assert report["curve"]["compared"] >= crash["lost_steps"] + hang["lost_steps"] > 0
+    assert "gave every rank the same loss, to the last bit" in told
     assert [faults[name]["diagnosis"] for name in ("stop", "finish")] == ["stopped_by_user", "finished"]
     assert [faults[name]["incidents"] for name in ("stop", "finish")] == [0, 0]
 
