@@ -19,6 +19,7 @@ from rankpulse.core import records as r
 from rankpulse.core.catalogue import AGENT, MONITOR, Metric
 from rankpulse.dashboards import build
 from rankpulse.dashboards.promql import TARGET_LABELS, wire_names
+from rankpulse.dashboards.rules import GROUPS
 from rankpulse.drills.children import Child
 from rankpulse.drills.job import Job, free_port
 from rankpulse.drills.stage import NODES, Stage
@@ -226,4 +227,4 @@ async def test_every_rule_evaluates_and_a_healthy_cluster_is_quiet(scene: Scene)
     groups = await eventually(rules, 30.0, "an evaluation of every rule")
     firing = [rule["name"] for group in groups for rule in group["rules"] if rule.get("state") == "firing"]
     assert firing == []
-    assert len(groups) == 5
+    assert len(groups) == 1 + len(GROUPS)

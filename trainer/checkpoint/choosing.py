@@ -11,6 +11,7 @@ from rankpulse.trainer.checkpoint.together import Together
 from rankpulse.trainer.launch import identity
 
 LIMIT: Final = "RANKPULSE_RESUME_BEFORE_STEP"
+ASKED_IN: Final = "RANKPULSE_RESUME_BEFORE_ROUND"  # set with it by our rendezvous; 0: before the first round
 
 
 def limit_of(given: int | None, environ: Mapping[str, str]) -> int | None:
@@ -28,14 +29,19 @@ def limit_of(given: int | None, environ: Mapping[str, str]) -> int | None:
 
 
 def too_late(committed: Sequence[Found], limit: int, environ: Mapping[str, str]) -> tuple[Found, ...]:
-    """Those of step `limit` or later. What this very round of the run has saved itself is not meant."""
+    """Those of step `limit` or later. What the run has saved since it was asked for is not meant: to obey once more,
+    after another crash, sets nothing aside of that. Where the round of the asking is not told, it is the one before
+    this."""
     who = identity(environ)
+    number, asked_in = who["round"], environ.get(ASKED_IN, "").strip()
+    if asked_in.isascii() and asked_in.isdigit() and len(asked_in) <= 9:
+        number = min(number, int(asked_in) + 1)
     return tuple(
-        found for found in committed if found.step >= limit and not _of_this_round(found, who["run_uid"], who["round"])
+        found for found in committed if found.step >= limit and not _saved_since(found, who["run_uid"], number)
     )
 
 
-def _of_this_round(found: Found, run_uid: str, number: int) -> bool:
+def _saved_since(found: Found, run_uid: str, number: int) -> bool:
     manifest = found.manifest
     return number >= 0 and manifest is not None and manifest.run_uid == run_uid and manifest.round >= number
 
