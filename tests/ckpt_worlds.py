@@ -34,7 +34,6 @@ class Ranks:
     def __init__(
         self, size: int, work: Callable[[int], Any], directory: Path, environ: dict[str, str] | None = None
     ) -> None:
-        self._said: dict[int, bytes] = {}
         self._pipes: dict[int, int] = {}
         init = directory / f"init-{os.urandom(6).hex()}"
         sys.stdout.flush()
@@ -58,7 +57,7 @@ class Ranks:
     def results(self, timeout_s: float = 60.0) -> list[Any]:
         """What the ranks returned, None for those that were killed. Fails when one raised or does not end."""
         deadline = time.monotonic() + timeout_s
-        said = {rank: b"" for rank in self._pipes}
+        said = dict.fromkeys(self._pipes, b"")
         while self._pipes and time.monotonic() < deadline:
             ready, _, _ = select.select(list(self._pipes.values()), [], [], 0.5)
             for rank, pipe in list(self._pipes.items()):
@@ -144,3 +143,19 @@ def state_bits(model: Any, optimizer: Any) -> dict[str, str]:
         for key, value in state.items():
             found[f"{names[parameter]}/{key}"] = bits(value) if isinstance(value, torch.Tensor) else repr(value)
     return found
+
+
+def build(kind: str, seed: int, half: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """A model and its optimizer as "ddp", "zero" (DDP with a ZeroRedundancyOptimizer), "fsdp" (FSDP2) or "one"."""
+    torch.manual_seed(seed)
+    net = Net(half=half)
+    if kind == "fsdp":
+        mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+        torch.distributed.fsdp.fully_shard(net.middle, mesh=mesh)
+        torch.distributed.fsdp.fully_shard(net, mesh=mesh)
+        return net, torch.optim.AdamW(net.parameters(), lr=0.01)
+    model = nn.parallel.DistributedDataParallel(net) if kind != "one" else net
+    if kind == "zero":
+        zero = torch.distributed.optim.ZeroRedundancyOptimizer
+        return model, zero(model.parameters(), torch.optim.AdamW, lr=0.01)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -81,7 +81,7 @@ def test_a_dense_tensor_is_not_copied() -> None:
     ],
 )
 def test_what_cannot_be_saved_is_refused(make: Any, says: str) -> None:
-    with pytest.raises(StateRefused, match="model.w: ") as refused:
+    with pytest.raises(StateRefused, match=r"model\.w: ") as refused:
         tensors.refuse_unsavable(make(), "model.w")
     assert says in str(refused.value)
 

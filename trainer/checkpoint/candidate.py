@@ -103,7 +103,7 @@ class Candidate:
         self._reads.run()
         if self._own_parts:
             self._read_own_parts()
-        self._read_rng()
+        self._read_own()
 
     def _read_own_parts(self) -> None:
         values, specs = self._own_of(self._heir)
@@ -116,8 +116,13 @@ class Candidate:
                 self.source.own_tensor(self._heir, name, specs[name], target)
             self._prepared.append(prepared)
 
-    def _read_rng(self) -> None:
+    def _read_own(self) -> None:
+        """The random number generators, and the buffers if ranks differed in them."""
         values, specs = self._own_of(self._rank)
+        if self.manifest.world_size == self._world_size:
+            live = {name: target for prepared in self._prepared for name, target in prepared.reads}
+            for name in set(values.get("buffers", ())) & live.keys():
+                self.source.own_tensor(self._rank, name, specs[name], live[name])
         if "rng" not in values:
             return
         targets = {name: fitting(None, specs[name]) for name in named(values["rng"])}

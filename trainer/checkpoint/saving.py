@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from rankpulse.trainer.checkpoint import consolidated, entries, reader, writer
@@ -98,7 +98,7 @@ class _Save:
         began = time.monotonic()
         try:
             state = self._all(lambda: captured(self._parts))
-            plan = self._decided(state)
+            plan = replace(self._decided(state), buffers_differ=not self._together.same(state.buffers))
             kind = self._kind(plan.division)
             self._begin(plan.division)
             shard = self._written(state, plan, kind)
@@ -164,7 +164,7 @@ class _Save:
         rank = self._together.rank
         if kind == CONSOLIDATED and self._together.world_size > 1:
             return self._written_by_first(state, plan)
-        own = entries.of_own(rank, *own_state(state, plan.own))
+        own = entries.of_own(rank, *own_state(state, plan.own, plan.buffers_differ))
 
         def write() -> Shard:
             found = [*entries.of_division(state, plan.division, rank), *own]
@@ -175,7 +175,7 @@ class _Save:
     def _written_by_first(self, state: Captured, plan: Decided) -> Shard | None:
         """Rank 0 writes one file and asks the others for what it does not have."""
         wire: Any = self._together
-        values, tensors = own_state(state, plan.own)
+        values, tensors = own_state(state, plan.own, plan.buffers_differ)
         own = self._together.gather(values)
         if wire.rank != 0:
             handed = consolidated.served(plan.division, wire.rank, state, tensors.values())

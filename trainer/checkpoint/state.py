@@ -2,9 +2,9 @@
 
 Captured: the parts of a program as JSON and tensors (no copies). Described: what one rank says of it to the others.
 Decided: from the descriptions of all ranks, who writes what (`division`) and what stands in the manifest. A plain
-tensor of one name is taken to be the same on all ranks that have it, as DDP has it; of buffers the first rank's are
-meant. What else ranks may differ in (a scheduler fed with local losses, a position in the data) is compared at every
-save, and where it differs each rank's own is kept for that rank.
+tensor of one name is taken to be the same on all ranks that have it, as DDP has it. What ranks may differ in (running
+statistics, a scheduler fed with local losses, a position in the data) is compared at every save, and where it differs
+each rank's own is kept for that rank; of buffers the first rank's are kept for all as well, as DDP means them.
 """
 
 import json
@@ -70,6 +70,7 @@ class Captured:
     held: dict[str, dict[str, Held]]  # by part, by name of the tensor
     first_rank_only: frozenset[str]
     compared: dict[str, str]  # what loose parts hold, by part: differs where ranks differ
+    buffers: str  # what the buffers hold
     rng: Any  # JSON
     rng_tensors: dict[str, Any]
 
@@ -100,7 +101,8 @@ def captured(parts: Iterable[Part]) -> Captured:
     _distinct(held)
     put = Put()
     own = tree.encode(rng.captured(), "rng", put.leaf)
-    return Captured(values, held, frozenset(only), compared, own, put.tensors)
+    mine = [has for names in held.values() for name, has in names.items() if name in only]
+    return Captured(values, held, frozenset(only), compared, _content("", mine), own, put.tensors)
 
 
 def _held(found: Mapping[str, Any]) -> dict[str, Held]:
@@ -154,6 +156,7 @@ class Decided:
     division: Division
     own: tuple[str, ...]
     values: Any
+    buffers_differ: bool = False
 
 
 def described(state: Captured) -> dict[str, Any]:
@@ -229,10 +232,11 @@ def _merged(name: str, first: Captured, told: Sequence[Mapping[str, Any]]) -> An
     return {**value, "state": state, **({"groups": groups} if groups else {})}
 
 
-def own_state(state: Captured, parts: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """What belongs to this rank alone: JSON, and plain tensors by name."""
-    values = {"rng": state.rng, "parts": {name: state.values[name] for name in parts}}
-    found = dict(state.rng_tensors)
+def own_state(state: Captured, parts: Sequence[str], buffers: bool) -> tuple[Any, dict[str, Any]]:
+    """What belongs to this rank alone (`parts`, and its buffers if ranks differ in them): JSON, and plain tensors."""
+    names = sorted(state.first_rank_only) if buffers else []
+    values = {"rng": state.rng, "parts": {name: state.values[name] for name in parts}, "buffers": names}
+    found = state.rng_tensors | {name: state.local(name) for name in names}
     for name in parts:
         found |= {held: has.local for held, has in state.held[name].items()}
     shapes = {name: [tensors.dtype_name(tensor.dtype), list(tensor.shape)] for name, tensor in found.items()}
