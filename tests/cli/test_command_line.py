@@ -16,7 +16,7 @@ from rankpulse.cli.main import app
 
 COMMANDS = (
     *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "arm", "disarm", "restart"),
-    *("doctor", "config", "bench", "version"),
+    *("doctor", "config", "bench", "ckpt", "version"),
 )
 NEEDS_STORE = (
     ["status"],
