@@ -176,7 +176,7 @@ def understood(value: Any) -> tuple[Item, ...]:
 
 def _understood(row: Any) -> Item:
     row = strict.items(row, "an item")
-    if len(row) != 4 or row[1] not in DTYPE_BYTES:
+    if len(row) != 4 or type(row[1]) is not str or row[1] not in DTYPE_BYTES:
         raise strict.Unfit("[name, dtype, shape, box]", row)
     name, shape = strict.text(row[0], "a tensor's name"), strict.integers(row[2], "a shape")
     if row[3] is None:
