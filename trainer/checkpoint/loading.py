@@ -116,7 +116,9 @@ class _Load:
         if limit is not None and not rest:
             raise NothingVerified(choosing.nothing_before(self._directory, limit))
         if not rest and listing.partial:
-            remarks.append(f"{len(listing.partial)} saves in {self._directory} did not end: there is nothing to load")
+            count = len(listing.partial)
+            saves = "one save" if count == 1 else f"{count} saves"
+            remarks.append(f"{saves} in {self._directory} did not end, and no checkpoint is there: a fresh start")
         return [[[os.path.basename(found.path), found.step, _row(found.refused)] for found in rest], remarks]
 
     def _resumed(self, path: str, step: int, refused: Any, began: float) -> Resumed:
