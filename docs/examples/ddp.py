@@ -41,24 +41,18 @@ def main() -> None:
     model = DistributedDataParallel(model, device_ids=[device] if cuda else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
-    loss_of = nn.MSELoss()
 
-    # DDP arranges its buckets anew after the first backward, and then sums in another order. One pass that is thrown
-    # away, before loading, puts that behind us: with it a resumed run equals an undisturbed one to the last bit.
-    loss_of(model(batch(0, device)[0]), batch(0, device)[1]).backward()
+    # After its first backward DDP adds up in another order. One pass that is thrown away, before loading, puts that
+    # behind us: a resumed run equals an undisturbed one to the last bit, whatever the number of ranks.
+    model(batch(0, device)[0]).sum().backward()
 
     manager = CheckpointManager(
-        args.checkpoints,
-        model=model,
-        optimizer=optimizer,
-        scheduler=scheduler,
-        every_steps=args.save_every,
-        pulse=pulse,
-    )  # each rank writes its part of the state; random number generators (dropout!) are saved and restored too
+        args.checkpoints, model=model, optimizer=optimizer, scheduler=scheduler, every_steps=args.save_every
+    )  # random number generators (dropout!) are saved and restored too
     resumed = manager.load()  # the newest checkpoint whose every byte is what was saved; None: a fresh start
     for step in range(resumed.step + 1 if resumed else 1, args.steps + 1):
         x, y = batch(step, device)
-        loss = loss_of(model(x), y)
+        loss = nn.functional.mse_loss(model(x), y)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

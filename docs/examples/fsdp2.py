@@ -51,7 +51,7 @@ def main() -> None:
 
     manager = CheckpointManager(
         args.checkpoints, model=model, optimizer=optimizer, scheduler=scheduler, every_steps=args.save_every,
-        mode="sharded", allow_reshard=args.reshard, pulse=pulse,
+        mode="sharded", allow_reshard=args.reshard,
     )  # fmt: skip
     resumed = manager.load()  # the newest checkpoint whose every byte is what was saved; None: a fresh start
     for step in range(resumed.step + 1 if resumed else 1, args.steps + 1):
