@@ -196,6 +196,28 @@ def test_every_message_in_the_tables_is_one_that_the_code_says() -> None:
     assert [piece for piece in pieces if piece not in said()] == []
 
 
+def test_every_error_and_every_public_name_of_checkpoints_is_explained() -> None:
+    from rankpulse.trainer import checkpoint
+    from rankpulse.trainer.checkpoint import errors
+
+    told = text("docs/checkpoints.md")
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    bases = (errors.CheckpointError, errors.Refused)
+    assert [kind.__name__ for kind in kinds if kind not in bases and f"`{kind.__name__}`" not in told] == []
+    damage = [kind for kind in kinds if issubclass(kind, errors.Damaged)]
+    assert [kind.what for kind in damage if f"| `{kind.what}` | `{kind.__name__}` |" not in told] == []
+    functions = [name for name in checkpoint.__all__ if name not in vars(errors)]
+    assert [name for name in functions if not re.search(rf"`{name}\b", told)] == []
+
+
+def test_every_command_on_checkpoints_is_shown() -> None:
+    from rankpulse.cli.ckpt import ckpt_app
+
+    for command in ckpt_app.registered_commands:
+        assert f"rankpulse ckpt {command.name} " in text("docs/checkpoints.md")
+        assert f"| `{command.name}` |" in section("docs/formats.md", "JSON of `ckpt`")
+
+
 def test_every_test_that_a_promise_rests_on_exists() -> None:
     """What is survived is claimed only where a test or a drill shows it."""
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text("docs/what-survives.md"))
