@@ -13,7 +13,7 @@ Every method is called by all ranks, in the same order. The directory is one tha
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ class CheckpointManager:
     than one rank and more than 1 GB). every_steps or every_seconds (a number, or "auto"): when `step` saves; neither
     given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds.
     allow_reshard: load what another number of ranks has saved. verify_saved: how a save is read back ("fast", "full",
-    "off"). pulse: the process's own when one is attached. together, files: for tests.
+    "off"). pulse: the process's own when one is attached. together, files, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
     """
 
@@ -66,6 +66,7 @@ class CheckpointManager:
         pulse: Any = None,
         together: Together | None = None,
         files: Files | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
         self._directory = os.path.abspath(os.fspath(directory))
@@ -80,7 +81,8 @@ class CheckpointManager:
         self._verified: set[str] = set()
         self._last_bytes = 0
         self._save_s: float | None = None
-        self._saved_at = self._checked_at = time.monotonic()
+        self._clock = clock
+        self._saved_at = self._checked_at = clock()
         self._checked_step: int | None = None
         self._next_check = -1
         self._started_ns = self._probe()
@@ -106,7 +108,7 @@ class CheckpointManager:
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
         if resumed is not None:
             self._verified = {resumed.path}
-        self._saved_at = self._checked_at = time.monotonic()
+        self._saved_at = self._checked_at = self._clock()
         self._checked_step, self._next_check = None, -1
         return resumed
 
@@ -127,7 +129,7 @@ class CheckpointManager:
         if type(step) is not int or not 0 <= step <= _LARGEST:
             raise ValueError(f"step is {step!r}: give a whole number from 0 to 10**18")
         numbers = {str(name): plain_float(value) for name, value in (metrics or {}).items()}
-        how = How(self._mode, self._verify, self._files, self._room)
+        how = How(self._mode, self._verify, self._files, self._room, clock=self._clock)
         try:
             with self._phase():
                 saved = save_sharded(
@@ -156,7 +158,7 @@ class CheckpointManager:
 
     def _checked(self, step: int) -> bool:
         """A check point: rank 0 looks at its clock, and all do as it says."""
-        now = time.monotonic()
+        now = self._clock()
         steps = 0 if self._checked_step is None else step - self._checked_step
         found = interval.check(
             interval_s=self._interval_s(),
@@ -174,7 +176,7 @@ class CheckpointManager:
         return interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size)
 
     def _saved(self, saved: Saved) -> None:
-        self._saved_at = time.monotonic()
+        self._saved_at = self._clock()
         self._save_s = saved.save_s + saved.verify_s
         self._last_bytes = saved.bytes
         if saved.verified:
@@ -186,7 +188,7 @@ class CheckpointManager:
             )  # fmt: skip
 
     def _save_failed(self, step: int, reason: str) -> None:
-        self._saved_at = time.monotonic()  # not again at once
+        self._saved_at = self._clock()  # not again at once
         if self._together.rank == 0:
             say(f"{reason}. Training goes on; the checkpoints before are untouched.")
             report.tell("save_failed", step=step, reason=reason)

@@ -58,6 +58,7 @@ class How:
     files: Files = field(default_factory=Files)
     room: Callable[[int], str] = lambda nbytes: ""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    clock: Callable[[], float] = time.monotonic
 
 
 def save_sharded(
@@ -95,15 +96,16 @@ class _Save:
         self._attempt = self._save_id = ""
 
     def run(self) -> Saved:
-        began = time.monotonic()
+        began = self._how.clock()
         try:
             state = self._all(lambda: captured(self._parts))
             plan = replace(self._decided(state), buffers_differ=not self._together.same(state.buffers))
-            kind = self._kind(plan.division)
-            self._begin(plan.division)
+            nbytes = sum(tensor.nbytes for tensor in plan.division.tensors)
+            kind = kind_of(self._how.mode, nbytes, self._together.world_size)
+            self._begin(nbytes + (self._together.world_size << 16))
             shard = self._written(state, plan, kind)
             manifest = self._committed(shard, plan, kind)
-            saved_at = time.monotonic()
+            saved_at = self._how.clock()
             self._read_back(manifest)
         except CheckpointError:
             if self._together.rank == 0 and self._attempt:
@@ -111,7 +113,7 @@ class _Save:
             raise
         verified = self._how.verify_saved != OFF
         size = sum(shard.bytes for shard in manifest.shards)
-        verify_s = time.monotonic() - saved_at if verified else 0.0
+        verify_s = self._how.clock() - saved_at if verified else 0.0
         return Saved(self._step, self._attempt, kind, size, len(manifest.shards), saved_at - began, verify_s, verified)
 
     def _all(self, work: Callable[[], T]) -> T:
@@ -142,14 +144,8 @@ class _Save:
         division, own = self._first(divide)
         return plan[0] if plan else Decided(_unpacked(division), tuple(own), None)
 
-    def _kind(self, division: Division) -> str:
-        if self._how.mode != AUTO:
-            return self._how.mode
-        large = sum(tensor.nbytes for tensor in division.tensors) > SHARDED_FROM
-        return SHARDED if large and self._together.world_size > 1 else CONSOLIDATED
-
-    def _begin(self, division: Division) -> None:
-        needed = sum(tensor.nbytes for tensor in division.tensors) + (self._together.world_size << 16)
+    def _begin(self, needed: int) -> None:
+        """A new attempt, where there is room for so many bytes."""
 
         def begin() -> list[str]:
             trouble = self._how.room(needed)
@@ -244,6 +240,13 @@ class _Save:
 
         if self._how.verify_saved != OFF:
             self._all(read)
+
+
+def kind_of(mode: str, nbytes: int, world_size: int) -> str:
+    """Sharded or consolidated, for a state of so many bytes."""
+    if mode != AUTO:
+        return mode
+    return SHARDED if nbytes > SHARDED_FROM and world_size > 1 else CONSOLIDATED
 
 
 def run_of(environ: Mapping[str, str]) -> dict[str, Any]:
