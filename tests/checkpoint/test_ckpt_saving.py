@@ -78,6 +78,26 @@ def test_under_ddp_each_rank_writes_its_part_of_one_copy(tmp_path: Path) -> None
         assert any(key.startswith("model.") or key.startswith("optim.") for key in file.keys())  # noqa: SIM118
 
 
+def test_ranks_that_have_drifted_apart_are_not_mixed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def work(rank: int) -> Any:
+        torch.manual_seed(5)
+        model = torch.nn.Sequential(torch.nn.Linear(40, 40), torch.nn.Linear(40, 40))
+        with torch.no_grad():
+            model[1].weight += rank
+        manager = CheckpointManager(tmp_path / "ck", model=model, mode="sharded", keep_last=9)
+        first = [manager.save(step).path for step in (1, 2)][-1]
+        before = state_bits(model, torch.optim.SGD(model.parameters()))
+        assert manager.load() is not None
+        return [first, before, state_bits(model, torch.optim.SGD(model.parameters()))]
+
+    (path, expected, first), (_, others, second), (_, _, third) = world(3, work, tmp_path)
+    assert others["1.weight"] != expected["1.weight"]
+    assert first == second == third == expected
+    assert capfd.readouterr().err.count("ranks have drifted apart in model.1.weight") == 1
+    writers = [shard.rank for shard in read_manifest(path).shards if shard.ranges]
+    assert writers == [0, 1, 2], "what is the same is still written by all"
+
+
 class FullDisk(Files):
     """Says that the disk is full from the third write on, on one rank."""
 

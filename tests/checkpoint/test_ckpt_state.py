@@ -301,6 +301,21 @@ def test_every_kind_of_tensor_in_a_model(tmp_path: Path) -> None:
     assert bits(second.scratch) == scratch, "what the model does not save is its own affair"
 
 
+def test_extra_state_may_be_a_tensor_of_any_length(tmp_path: Path) -> None:
+    class Grown(torch.nn.Linear):
+        def get_extra_state(self) -> Any:
+            return self.seen
+
+        def set_extra_state(self, state: Any) -> None:
+            self.seen = state
+
+    first, second = Grown(2, 2), Grown(2, 2)
+    first.seen, second.seen = torch.arange(9), torch.zeros(0)
+    CheckpointManager(tmp_path, model=first).save(1)
+    assert CheckpointManager(tmp_path, model=second).load() is not None
+    assert second.seen.tolist() == list(range(9))
+
+
 def test_names_are_those_of_the_bare_model(tmp_path: Path) -> None:
     net = Net()
     wrapped = torch.compile(net, backend="eager")

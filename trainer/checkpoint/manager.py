@@ -38,7 +38,8 @@ class CheckpointManager:
     directory: shared by all nodes; made when it is not there. model: a module, wrapped or not (DDP, FSDP2,
     torch.compile). optimizer, scheduler: one or several. extra: by name, what else has state_dict() and
     load_state_dict(), or a dict of tensors and values.
-    keep_last: checkpoints that stay, at least 1; while one is written there are that many.
+    keep_last: how many checkpoints there are after a save; two at least, for one that is verified goes only when the
+    next one is there.
     mode: "sharded" (each rank writes its part), "consolidated" (rank 0 writes one file), "auto" (sharded for more
     than one rank and more than 1 GB). every_steps or every_seconds (a number, or "auto"): when `step` saves; neither
     given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds.
@@ -79,6 +80,7 @@ class CheckpointManager:
         self._every_steps = every_steps
         self._every_s = interval.AUTO if every_seconds is None and every_steps is None else every_seconds
         self._verified: set[str] = set()
+        self._said: set[str] = set()
         self._last_bytes = 0
         self._save_s: float | None = None
         self._clock = clock
@@ -129,7 +131,7 @@ class CheckpointManager:
         if type(step) is not int or not 0 <= step <= _LARGEST:
             raise ValueError(f"step is {step!r}: give a whole number from 0 to 10**18")
         numbers = {str(name): plain_float(value) for name, value in (metrics or {}).items()}
-        how = How(self._mode, self._verify, self._files, self._room, clock=self._clock)
+        how = How(self._mode, self._verify, self._files, self._room, clock=self._clock, say=self._say_once)
         try:
             with self._phase():
                 saved = save_sharded(
@@ -186,6 +188,11 @@ class CheckpointManager:
                 "saved", step=saved.step, bytes=saved.bytes, shards=saved.shards, kind=saved.kind, save_s=saved.save_s,
                 verified=saved.verified, verify_s=saved.verify_s,
             )  # fmt: skip
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            say(text)
 
     def _save_failed(self, step: int, reason: str) -> None:
         self._saved_at = self._clock()  # not again at once

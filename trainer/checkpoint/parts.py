@@ -164,7 +164,7 @@ class Model:
         reads: list[tuple[str, Any]] = []
         extra: dict[str, Any] = {}
         for fqn, value in now.items():
-            if isinstance(value, torch.Tensor):
+            if _is_read(fqn, value):
                 reads.append((self._fitting(fqn, value, state[fqn], specs), value))
             else:
                 extra |= {name: fitting(None, spec_of(specs, name)) for name in named(state[fqn])}
@@ -197,11 +197,16 @@ class Model:
         Not by torch's helper: it does not find a module that a wrapped model has under two names.
         """
         for fqn, value in now.items():
-            if not isinstance(value, torch.Tensor):
+            if not _is_read(fqn, value):
                 now[fqn] = decoded(state[fqn], extra, f"{self.name}.{fqn}")
         raw = self._module.state_dict()
         renamed = iter([fqn for fqn in now if fqn not in raw])  # in the order of those that have another name here
         self._module.load_state_dict({key: now[key if key in now else next(renamed)] for key in raw})
+
+
+def _is_read(fqn: str, value: Any) -> bool:
+    """Whether it is a tensor of the model's own, to be read in place. get_extra_state may return one, too."""
+    return isinstance(value, torch.Tensor) and not fqn.endswith("_extra_state")
 
 
 def _placed(tensor: Any) -> bool:

@@ -16,6 +16,7 @@ from rankpulse.trainer.checkpoint.division import Division
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed, StateRefused
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED, Box, Shard, ShardManifest, TensorSpec
+from rankpulse.trainer.checkpoint.parts import listed
 from rankpulse.trainer.checkpoint.state import (
     Captured,
     Decided,
@@ -24,6 +25,7 @@ from rankpulse.trainer.checkpoint.state import (
     captured,
     decided,
     described,
+    drifted,
     mapped,
     own_state,
 )
@@ -59,6 +61,7 @@ class How:
     room: Callable[[int], str] = lambda nbytes: ""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Callable[[], float] = time.monotonic
+    say: Callable[[str], None] = lambda text: None
 
 
 def save_sharded(
@@ -99,6 +102,7 @@ class _Save:
         began = self._how.clock()
         try:
             state = self._all(lambda: captured(self._parts))
+            state = replace(state, drifted=self._drifted(state))
             plan = replace(self._decided(state), buffers_differ=not self._together.same(state.buffers))
             nbytes = sum(tensor.nbytes for tensor in plan.division.tensors)
             kind = kind_of(self._how.mode, nbytes, self._together.world_size)
@@ -127,6 +131,16 @@ class _Save:
         if any(fault.kind == StateRefused.__name__ for fault in faults):
             return StateRefused(texts)
         return SaveFailed(f"step {self._step} was not saved: {texts}")
+
+    def _drifted(self, state: Captured) -> frozenset[str]:
+        """Parameters that should be the same on all ranks and are not: they are taken from rank 0 alone."""
+        if self._together.same(json.dumps(state.samples)):
+            return frozenset()
+        every = self._together.gather(state.samples)
+        names = self._together.tell(drifted(every))
+        if names and self._together.rank == 0:
+            self._how.say(f"ranks have drifted apart in {listed(names)}: the checkpoint has what rank 0 has")
+        return frozenset(names)
 
     def _decided(self, state: Captured) -> Decided:
         """The division, the same on all ranks. Where it had to be told, only rank 0 has the manifest's values."""

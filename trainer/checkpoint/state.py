@@ -2,7 +2,8 @@
 
 Captured: the parts of a program as JSON and tensors (no copies). Described: what one rank says of it to the others.
 Decided: from the descriptions of all ranks, who writes what (`division`) and what stands in the manifest. A plain
-tensor of one name is taken to be the same on all ranks that have it, as DDP has it. What ranks may differ in (running
+tensor of one name is meant to be the same on all ranks that have it, as DDP has it; samples of the parameters are
+compared, and where ranks have drifted apart rank 0's are saved and never a mixture. What ranks may differ in (running
 statistics, a scheduler fed with local losses, a position in the data) is compared at every save, and where it differs
 each rank's own is kept for that rank; of buffers the first rank's are kept for all as well, as DDP means them.
 """
@@ -23,6 +24,7 @@ from rankpulse.trainer.checkpoint.manifest import Box, TensorSpec
 from rankpulse.trainer.checkpoint.optimizers import part_of
 from rankpulse.trainer.checkpoint.parts import Model, Prepared, Put, Values
 
+SAMPLED: Final = 16  # elements of a parameter that are compared between ranks
 COMPARED_MAX: Final = 1 << 20  # bytes of a tensor in a loose part up to which its values are compared between ranks
 
 
@@ -71,8 +73,10 @@ class Captured:
     first_rank_only: frozenset[str]
     compared: dict[str, str]  # what loose parts hold, by part: differs where ranks differ
     buffers: str  # what the buffers hold
+    samples: dict[str, str]  # of a few elements of each plain parameter
     rng: Any  # JSON
     rng_tensors: dict[str, Any]
+    drifted: frozenset[str] = frozenset()  # parameters in which ranks differ
 
     def find(self, name: str) -> Held | None:
         return next((part[name] for part in self.held.values() if name in part), None)
@@ -91,18 +95,20 @@ def captured(parts: Iterable[Part]) -> Captured:
     held: dict[str, dict[str, Held]] = {}
     compared: dict[str, str] = {}
     only: set[str] = set()
+    samples: dict[str, str] = {}
     for part in parts:
         put = Put()
         values[part.name] = part.encode(put)
         held[part.name] = _held(put.tensors)
         only |= put.first_rank_only
+        samples |= _samples(held[part.name], only) if isinstance(part, Model) else {}
         if part.loose and not any(map(tensors.is_dtensor, put.tensors.values())):
             compared[part.name] = _content(values[part.name], held[part.name].values())
     _distinct(held)
     put = Put()
     own = tree.encode(rng.captured(), "rng", put.leaf)
     mine = [has for names in held.values() for name, has in names.items() if name in only]
-    return Captured(values, held, frozenset(only), compared, _content("", mine), own, put.tensors)
+    return Captured(values, held, frozenset(only), compared, _content("", mine), samples, own, put.tensors)
 
 
 def _held(found: Mapping[str, Any]) -> dict[str, Held]:
@@ -149,6 +155,31 @@ def _content(value: Any, held: Iterable[Held]) -> str:
     return hasher.hexdigest()
 
 
+def _samples(held: Mapping[str, Held], without: set[str]) -> dict[str, str]:
+    """A digest of a few elements of each tensor that is here as a whole. One copy from each device."""
+    picked: dict[Any, list[tuple[str, Any]]] = {}
+    for name, has in held.items():
+        local = has.local
+        if has.item.box is None and name not in without and local.is_contiguous() and local.numel():
+            flat = local.view(-1)
+            few = flat[:: max(1, flat.numel() // SAMPLED)][:SAMPLED].contiguous().view(torch.uint8)
+            picked.setdefault(local.device, []).append((name, few))
+    found = {}
+    for samples in picked.values():
+        copied = torch.cat([few for _, few in samples]).cpu().split([few.numel() for _, few in samples])
+        for (name, _), here in zip(samples, copied, strict=True):
+            found[name] = xxhash.xxh3_64_hexdigest(bytes(tensors.memory(here)))
+    return found
+
+
+def drifted(told: Sequence[Mapping[str, str]]) -> list[str]:
+    """The names of which two ranks gave different samples."""
+    seen: dict[str, str] = {}
+    return sorted(
+        {name for samples in told for name, digest in samples.items() if seen.setdefault(name, digest) != digest}
+    )
+
+
 @dataclass(frozen=True)
 class Decided:
     """`own`: parts in which ranks differ. `values`: what the manifest says beside tensors."""
@@ -164,7 +195,7 @@ def described(state: Captured) -> dict[str, Any]:
     return {
         name: {
             "items": describe(has.item for has in state.held[name].values()),
-            "one": sorted(state.first_rank_only & state.held[name].keys()),
+            "one": sorted((state.first_rank_only | state.drifted) & state.held[name].keys()),
             "compared": state.compared.get(name, ""),
             "values": None if name in state.compared else value,
         }
