@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ class Verdict:
     step: int | None
     trouble: Exception | None
 
+    @property
+    def ends_a_load(self) -> bool:
+        """Whether a job's load, from the newest on, goes no further than this: it is good, or of a newer schema."""
+        return self.trouble is None or isinstance(self.trouble, NewerSchema)
+
     def told(self) -> dict[str, Any]:
         told: dict[str, Any] = {"path": self.path, "step": self.step, "good": self.trouble is None}
         if self.trouble is not None:
@@ -38,16 +44,30 @@ def run(where: str, level: str, step: int | None, everything: bool, as_json: boo
         verdicts.append(examined(path, level, clock))
         if not as_json:
             _tell(verdicts[-1])
-        if verdicts[-1].trouble is None and not everything and step is None:
+        if verdicts[-1].ends_a_load and not everything and step is None:
             break
     newest = next((one.path for one in verdicts if one.trouble is None), None)
+    stopped = _stopped(verdicts) if meant.directory and step is None else None
     rest = len(meant.paths) - len(verdicts)
     if as_json:
         told = {"level": level, "bytes": clock.bytes, "seconds": round(clock.seconds, 3), "not_looked_at": rest}
-        show.as_json({"newest_good": newest, **told, "checkpoints": [one.told() for one in verdicts]})
+        rows = [one.told() for one in verdicts]
+        show.as_json({"newest_good": newest, "load_stops_at": stopped, **told, "checkpoints": rows})
     else:
         _sum_up(level, clock, newest, rest, meant.directory)
+        if stopped is not None:
+            show.console().print(
+                f"a job that loads from here stops at {show.plain(stopped)}: it was written by a newer version, which"
+                " a load never passes over. Use that version, or move it away",
+                soft_wrap=True,
+            )
     return 0 if all(one.trouble is None for one in verdicts) else 1
+
+
+def _stopped(verdicts: Sequence[Verdict]) -> str | None:
+    """The checkpoint of a newer schema at which a load would stop before it came to a good one."""
+    last = next((one for one in verdicts if one.ends_a_load), None)
+    return last.path if last is not None and last.trouble is not None else None
 
 
 def examined(path: str, level: str, clock: Clock) -> Verdict:

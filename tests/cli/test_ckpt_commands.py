@@ -19,6 +19,7 @@ from rankpulse.cli.ckpt_reshard import ranks
 from rankpulse.cli.main import app
 from rankpulse.trainer.checkpoint import reader, rotation
 from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.manifest import MANIFEST, digest_of
 
 STATE = {"model.w": tensor("F32", (16, 4)), "model.b": tensor("BF16", (7,)), "cut": tensor("F32", (8, 3), cuts=(2, 1))}
 COMMANDS = ("ls", "verify", "diff", "reshard", "prune")
@@ -140,6 +141,25 @@ def test_verify_goes_from_the_newest_to_a_good_one(some: Path) -> None:
     assert f"newest that verifies: {path_of(some, 30)}" in done.stdout
     assert "3 older not looked at" in done.stdout
     assert "GB/s" in done.stdout
+
+
+def test_verify_stops_where_a_load_stops(some: Path) -> None:
+    """A newer schema is for a person: an older checkpoint behind it is not what a restart would load."""
+    flip(path_of(some, 40) / "shard-00001.safetensors")
+    newer = path_of(some, 30)
+    data = (newer / MANIFEST).read_bytes().replace(b'"schema_version": 1', b'"schema_version": 2')
+    old = json.loads(data)["digest"].encode()
+    (newer / MANIFEST).write_bytes(data.replace(old, digest_of(data).encode()))
+    done = ckpt("verify", some)
+    assert done.returncode == 1
+    assert f"refused  {newer}" in done.stdout
+    assert f"a job that loads from here stops at {newer}" in done.stdout
+    assert str(path_of(some, 20)) not in done.stdout
+    report = told("verify", some, code=1)
+    assert (report["newest_good"], report["load_stops_at"], report["not_looked_at"]) == (None, str(newer), 3)
+    report = told("verify", some, "--all", code=1)
+    assert (report["newest_good"], report["load_stops_at"]) == (str(path_of(some, 20)), str(newer))
+    assert told("verify", some, "--step", 20)["load_stops_at"] is None
 
 
 @pytest.mark.parametrize("flags", [[], ["--fast"]])

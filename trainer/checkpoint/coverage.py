@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankpulse.trainer.checkpoint.flat import Flat, Piece
 from rankpulse.trainer.checkpoint.manifest import BOXES, DTYPE_BYTES, Box, Shard, ShardManifest, TensorSpec
@@ -106,11 +106,28 @@ def key_of(part: Piece | Box, spec: TensorSpec) -> str:
     return name if part.sizes == spec.shape else f"{name}@{','.join(map(str, part.offsets))}"
 
 
+class _Index(NamedTuple):
+    tensors: tuple[TensorSpec, ...]
+    specs: dict[str, TensorSpec]
+    flat: Flat
+
+
+_latest: list[_Index] = []  # of the manifest asked for last: a thousand shards of it are looked at in a row
+
+
+def _index_of(tensors: tuple[TensorSpec, ...]) -> _Index:
+    found = next((index for index in _latest if index.tensors is tensors), None)
+    if found is None:
+        found = _Index(tensors, {tensor.name: tensor for tensor in tensors}, Flat(tensors))
+        _latest[:] = [found]
+    return found
+
+
 def expected(manifest: ShardManifest, shard: Shard) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The keys of the parts that the shard's file must hold, each with its dtype and shape; not the ranks' own ones."""
-    specs = {tensor.name: tensor for tensor in manifest.tensors}
+    _, specs, flat = _index_of(manifest.tensors)
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for piece in Flat(manifest.tensors).pieces(shard.ranges):
+    for piece in flat.pieces(shard.ranges):
         spec = specs[piece.name]
         found[key_of(piece, spec)] = (spec.dtype, spec.shape if piece.numel == spec.numel else (piece.numel,))
     for box in shard.boxes:
