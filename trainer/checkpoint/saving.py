@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from rankpulse.trainer.checkpoint import consolidated, entries, reader, writer
-from rankpulse.trainer.checkpoint.division import Division
-from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed, StateRefused
+from rankpulse.trainer.checkpoint.errors import CheckpointError, RanksLost, SaveFailed, StateRefused
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED, Box, Shard, ShardManifest, TensorSpec
 from rankpulse.trainer.checkpoint.parts import listed
+from rankpulse.trainer.checkpoint.rows import packed, row_of, shard_of, unpacked
 from rankpulse.trainer.checkpoint.state import (
     Captured,
     Decided,
@@ -97,6 +97,7 @@ class _Save:
         self._directory, self._parts, self._step, self._metrics = directory, parts, step, metrics
         self._together, self._how = together, how
         self._attempt = self._save_id = ""
+        self._stands = False  # the manifest is there; on rank 0
 
     def run(self) -> Saved:
         began = self._how.clock()
@@ -111,8 +112,9 @@ class _Save:
             manifest = self._committed(shard, plan, kind)
             saved_at = self._how.clock()
             self._read_back(manifest)
-        except CheckpointError:
-            if self._together.rank == 0 and self._attempt:
+        except CheckpointError as error:
+            whole = self._stands and isinstance(error, RanksLost)  # nothing is wrong with it: a load will verify it
+            if self._together.rank == 0 and self._attempt and not whole:
                 writer.abandon(self._how.files, self._attempt)
             raise
         verified = self._how.verify_saved != OFF
@@ -153,10 +155,10 @@ class _Save:
 
         def divide() -> Any:
             plan.append(decided(state, every))
-            return [_packed(plan[0].division), plan[0].own]
+            return [packed(plan[0].division), plan[0].own]
 
         division, own = self._first(divide)
-        return plan[0] if plan else Decided(_unpacked(division), tuple(own), None)
+        return plan[0] if plan else Decided(unpacked(division), tuple(own), None)
 
     def _begin(self, needed: int) -> None:
         """A new attempt, where there is room for so many bytes."""
@@ -217,14 +219,15 @@ class _Save:
 
     def _committed(self, shard: Shard | None, plan: Decided, kind: str) -> ShardManifest:
         """The manifest, on all ranks: written when every shard is there and they cover the state."""
-        rows = self._together.gather(shard and _row(shard))
+        rows = self._together.gather(shard and row_of(shard))
 
         def commit() -> None:
-            shards = tuple(_shard(row) for row in rows if row)
+            shards = tuple(shard_of(row) for row in rows if row)
             one = kind == CONSOLIDATED and self._together.world_size > 1
             tensors = consolidated.flat_specs(plan.division) if one else plan.division.tensors
             manifest = self._manifest(shards, tensors, plan.values, kind)
             writer.commit(self._how.files, self._attempt, manifest)
+            self._stands = True
 
         self._first(commit)
         return self._all(lambda: reader.read_manifest(self._attempt))
@@ -250,7 +253,7 @@ class _Save:
         def read() -> None:
             for shard in manifest.shards:
                 if shard.rank == self._together.rank:
-                    reader.verify_shard(self._attempt, manifest, shard, self._how.verify_saved)
+                    reader.verify_shard(self._attempt, manifest, shard, self._how.verify_saved, cold=True)
 
         if self._how.verify_saved != OFF:
             self._all(read)
@@ -269,37 +272,3 @@ def run_of(environ: Mapping[str, str]) -> dict[str, Any]:
 
     who = identity(environ)
     return {name: who[name] for name in ("run_uid", "run_id", "round")}
-
-
-def _packed(division: Division) -> list[Any]:
-    tensors = [[spec.name, spec.dtype, spec.shape, spec.layout] for spec in division.tensors]
-    boxes = [[[box.name, box.offsets, box.sizes] for box in mine] for mine in division.boxes]
-    return [tensors, division.ranges, boxes]
-
-
-def _unpacked(row: Any) -> Division:
-    tensors, ranges, boxes = row
-    return Division(
-        tuple(TensorSpec(name, dtype, tuple(shape), layout) for name, dtype, shape, layout in tensors),
-        tuple(tuple((offset, numel) for offset, numel in mine) for mine in ranges),
-        tuple(tuple(Box(name, tuple(offsets), tuple(sizes)) for name, offsets, sizes in mine) for mine in boxes),
-    )
-
-
-def _row(shard: Shard) -> list[Any]:
-    boxes = [[box.name, box.offsets, box.sizes] for box in shard.boxes]
-    return [shard.rank, shard.path, shard.bytes, shard.sha256, shard.xxh3, shard.ranges, boxes, shard.own]
-
-
-def _shard(row: Any) -> Shard:
-    rank, path, size, sha256, xxh3, ranges, boxes, own = row
-    return Shard(
-        rank,
-        path,
-        size,
-        sha256,
-        xxh3,
-        tuple((offset, numel) for offset, numel in ranges),
-        tuple(Box(name, tuple(offsets), tuple(sizes)) for name, offsets, sizes in boxes),
-        own,
-    )
