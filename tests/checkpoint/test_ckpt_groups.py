@@ -113,6 +113,24 @@ def test_a_dead_rank_is_an_error_and_no_wait(tmp_path: Path) -> None:
     assert "the ranks could not be reached" in (tmp_path / "lost-0").read_text()
 
 
+def test_a_group_that_was_destroyed_is_said_to_be_lost(tmp_path: Path) -> None:
+    def work(rank: int) -> Any:
+        dist = torch.distributed
+        group, said = Group(), []
+        dist.destroy_process_group()
+        for anew in (False, True):
+            if anew:
+                dist.init_process_group("gloo", init_method=f"file://{tmp_path}/anew", rank=rank, world_size=2)
+            try:
+                group.gather(rank)
+            except errors.RanksLost as lost:
+                said.append("could not be reached" in str(lost))
+        group.close()
+        return said
+
+    assert world(2, work, tmp_path) == [[True, True], [True, True]]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])
 def test_every_error_can_be_told_and_is_the_same_again(kind: type[errors.CheckpointError]) -> None:
     made = kind("path", "more", "less", "do this") if issubclass(kind, errors.Refused) else kind("text")

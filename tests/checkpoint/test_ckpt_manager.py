@@ -15,10 +15,12 @@ torch = pytest.importorskip("torch")
 
 from rankpulse.core import slot  # noqa: E402
 from rankpulse.trainer import attaching  # noqa: E402
-from rankpulse.trainer.checkpoint import CheckpointManager, SaveFailed, interval  # noqa: E402
+from rankpulse.trainer.checkpoint import CheckpointManager, RanksLost, SaveFailed, interval  # noqa: E402
 from rankpulse.trainer.checkpoint.files import Files  # noqa: E402
+from rankpulse.trainer.checkpoint.manager import say  # noqa: E402
 from rankpulse.trainer.checkpoint.reader import scan, verify  # noqa: E402
 from rankpulse.trainer.checkpoint.saving import kind_of  # noqa: E402
+from rankpulse.trainer.checkpoint.together import Alone  # noqa: E402
 from rankpulse.trainer.pulse import Pulse  # noqa: E402
 
 
@@ -115,6 +117,48 @@ def test_room_is_made_before_the_next_save(tmp_path: Path) -> None:
     for step in range(1, 7):
         manager.step(step)
     assert seen == [[], [1], [2, 1], [3, 2], [4, 3], [5, 4]]
+
+
+def test_one_is_kept_when_one_is_asked_for(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, model=model(), every_steps=1, keep_last=1)
+    for step in range(1, 4):
+        assert manager.step(step) is not None
+        assert steps(tmp_path) == [step]
+    unread = CheckpointManager(tmp_path, model=model(), every_steps=1, keep_last=1, verify_saved="off")
+    unread.step(4)
+    assert steps(tmp_path) == [4, 3], "the last verified one stays"
+
+
+def test_a_new_directory_is_on_the_disk_before_anything_in_it(tmp_path: Path) -> None:
+    synced: list[str] = []
+
+    class Watched(Files):
+        def sync_dir(self, path: str) -> None:
+            synced.append(path)
+            super().sync_dir(path)
+
+    CheckpointManager(tmp_path / "a" / "b", model=model(), files=Watched())
+    assert synced == [str(tmp_path), str(tmp_path / "a")]
+
+
+def test_what_a_load_skipped_is_not_counted_among_the_kept(tmp_path: Path) -> None:
+    first = CheckpointManager(tmp_path, model=model(), keep_last=9)
+    for step in (1, 2, 10, 11):
+        path = first.save(step).path
+        if step >= 10:
+            os.truncate(f"{path}/shard-00000.safetensors", 10)
+    manager = CheckpointManager(tmp_path, model=model(), every_steps=1, keep_last=2)
+    resumed = manager.load()
+    assert resumed is not None
+    assert len(resumed.damaged) == 2
+    for step in (3, 4):
+        manager.step(step)
+    assert steps(tmp_path) == [11, 10, 4, 3]
+
+
+def test_a_line_for_people_cannot_steer_their_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    say("extra.\x1b[2Jx\n is damaged")
+    assert capfd.readouterr().err == "rankpulse: extra.\\x1b[2Jx\\x0a is damaged\n"
 
 
 def test_what_was_loaded_stays_when_what_came_after_is_damaged(tmp_path: Path) -> None:
@@ -221,6 +265,34 @@ def test_loads_are_told_too(agent: socket.socket, tmp_path: Path) -> None:
     _, _, refused, loaded = heard(agent, 4)
     assert (refused["event"], refused["step"]) == ("refused", 2)
     assert (loaded["event"], loaded["step"], loaded["level"], loaded["skipped"]) == ("loaded", 1, "full", 1)
+
+
+class Leaves(Alone):
+    """A world whose other ranks die at exchange number `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def gather(self, value: Any) -> list[Any]:
+        self.left -= 1
+        if self.left < 0:
+            raise RanksLost("gone")
+        return [value]
+
+
+def test_a_rank_that_dies_costs_no_checkpoint_that_stands_already(tmp_path: Path) -> None:
+    stood = []
+    for at in range(20):
+        manager = CheckpointManager(tmp_path / str(at), model=model(), together=Leaves(at))
+        try:
+            manager.save(1)
+        except RanksLost:
+            stood.append(steps(tmp_path / str(at)))
+            assert scan(str(tmp_path / str(at))).partial == ()
+        else:
+            break
+    assert stood[0] == []
+    assert stood[-1] == [1], "a load will verify it"
 
 
 def test_too_little_space_is_said_before_anything_is_written(tmp_path: Path) -> None:

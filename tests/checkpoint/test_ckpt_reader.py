@@ -1,6 +1,7 @@
 """Reading what is there: in which order, what is left out, and each file for what it is."""
 
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,14 @@ import ckpt_store as store
 import pytest
 
 from rankpulse.trainer.checkpoint import reader
-from rankpulse.trainer.checkpoint.errors import ManifestInvalid, NothingVerified, ShardMissing, Truncated
+from rankpulse.trainer.checkpoint.errors import (
+    Damaged,
+    ManifestInvalid,
+    NothingVerified,
+    Refused,
+    ShardMissing,
+    Truncated,
+)
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, MANIFEST
 
 
@@ -114,3 +122,15 @@ def test_files_are_closed_whatever_happens(tmp_path: Path) -> None:
         with pytest.raises(Truncated):
             reader.ShardFile(path, manifest, manifest.shards[1])
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_process_short_of_files_calls_no_checkpoint_damaged(tmp_path: Path) -> None:
+    path = store.save(store.Quick(), str(tmp_path), 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(Refused, match="Too many open files") as refused:
+            reader.read_manifest(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not isinstance(refused.value, Damaged), "an older one is not to be tried"

@@ -47,6 +47,7 @@ FIVE = [found(step) for step in (5, 4, 3, 2, 1)]
         ([bad(5), found(4), bad(3), found(2), bad(1)], 1, "4", 0, 0, ["1", "2", "3"]),
         ([bad(5), found(4), bad(3)], 1, "4", 0, 9, ["3", "5"]),
         ([found(4), bad(3, newer=True), found(2)], 1, "4", 0, 999, ["2"]),
+        ([bad(5), found(4), found(3), found(2)], 2, "4", 0, 999, ["2", "5", "3"]),  # the damaged before the sound ones
     ],
 )
 def test_what_goes(committed: list[Found], keep: int, verified: str, free: int, needed: int, gone: list[str]) -> None:
@@ -98,6 +99,23 @@ def test_when_none_is_known_the_newest_that_verifies_is_looked_for_first(tmp_pat
     room = rotation.make_room(store.Quick(), str(tmp_path), keep=1, verified=[], needed=0)
     assert room.verified == paths[2]
     assert room.removed == (paths[1],)
+
+
+def test_what_is_known_to_be_damaged_is_not_counted_among_the_kept(tmp_path: Path) -> None:
+    paths = saved(tmp_path, 1, 2, 3, 4, 5)
+    room = rotation.make_room(
+        store.Quick(), str(tmp_path), keep=2, verified=[paths[3]], needed=0, damaged=[paths[4], paths[5]]
+    )
+    assert (room.removed, room.verified) == ((paths[1],), paths[3])
+    assert len(reader.scan(str(tmp_path)).committed) == 4
+    assert reader.count(str(tmp_path)) == 4
+
+
+def test_the_newest_is_looked_at_before_it_goes_for_want_of_space(tmp_path: Path) -> None:
+    """Saves that nobody reads back: work is not thrown away for one that is old, but verified."""
+    paths = saved(tmp_path, 1, 2, 3)
+    room = rotation.make_room(store.Quick(), str(tmp_path), keep=1, verified=[paths[1]], needed=2**62)
+    assert (room.removed, room.verified) == ((paths[1], paths[2]), paths[3])
 
 
 def test_when_none_verifies_none_goes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -84,7 +85,8 @@ class Group:
         """Let the group go. Called by all ranks; nothing happens when the default group is gone already."""
         group, self._group = self._group, None
         if group is not None and dist.is_initialized():
-            dist.destroy_process_group(group)
+            with suppress(ValueError):  # it went with a default group that has been made anew since
+                dist.destroy_process_group(group)
 
     def _sizes(self, size: int) -> list[int]:
         sizes = torch.zeros(self.world_size, dtype=torch.int64)
@@ -108,10 +110,11 @@ def _node() -> str:
 
 
 def _met(talk: Callable[[], T]) -> T:
-    """One exchange with the other ranks. gloo tells a rank that has died by a RuntimeError."""
+    """One exchange with the other ranks. gloo tells a rank that has died by a RuntimeError, torch a group that was
+    destroyed by a ValueError."""
     try:
         return talk()
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise RanksLost(f"the ranks could not be reached while they spoke about a checkpoint: {_line(error)}") from None
 
 

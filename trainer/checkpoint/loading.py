@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A checkpoint that was loaded. `skipped`: (step, reason) of newer ones that could not be trusted."""
+    """A checkpoint that was loaded. `skipped`: (step, reason) of newer ones that could not be trusted, and `damaged`
+    their paths."""
 
     step: int
     path: str
@@ -36,6 +37,7 @@ class Resumed:
     load_s: float
     verify_s: float
     resharded_from: int = 0  # by how many ranks it was saved, 0: by as many as there are now
+    damaged: tuple[str, ...] = ()
 
 
 def _nobody(event: str, **said: Any) -> object:
@@ -77,6 +79,7 @@ class _Load:
     def __init__(self, directory: str, parts: Sequence[Part], together: Together, where: Where) -> None:
         self._directory, self._parts, self._together, self._where = directory, parts, together, where
         self._skipped: list[tuple[int, str]] = []
+        self._damaged: list[str] = []
 
     def run(self) -> Resumed | None:
         began = time.monotonic()
@@ -84,10 +87,11 @@ class _Load:
         rows, remarks = on_first(self._together, lambda: self._listed(limit), _as_it_was)
         self._say(remarks)
         for name, step, refused in rows:
+            path = os.path.join(self._directory, name)
             try:
-                return self._resumed(os.path.join(self._directory, name), step, refused, began)
+                return self._resumed(path, step, refused, began)
             except Damaged as damaged:
-                self._skip(step, str(damaged))
+                self._skip(path, step, str(damaged))
         if self._skipped:
             reasons = "".join(f"\n  step {step}: {reason}" for step, reason in self._skipped)
             raise NothingVerified(
@@ -144,6 +148,7 @@ class _Load:
             time.monotonic() - began,
             verify_s,
             changed,
+            tuple(self._damaged),
         )
         if self._together.rank == 0:
             self._where.tell(
@@ -166,8 +171,9 @@ class _Load:
     def _all(self, work: Callable[[], T]) -> T:
         return everywhere(self._together, work, _worst)
 
-    def _skip(self, step: int, reason: str) -> None:
+    def _skip(self, path: str, step: int, reason: str) -> None:
         self._skipped.append((step, reason))
+        self._damaged.append(path)
         self._say([f"checkpoint of step {step} is skipped: {reason}"])
         if self._together.rank == 0:
             self._where.tell("refused", step=step, reason=reason)

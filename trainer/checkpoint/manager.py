@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from rankpulse.core.words import printable
 from rankpulse.trainer import attaching
-from rankpulse.trainer.checkpoint import interval, reader, report, rotation, state
-from rankpulse.trainer.checkpoint.errors import SaveFailed
+from rankpulse.trainer.checkpoint import interval, reader, report, rotation, state, writer
+from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
@@ -29,6 +30,7 @@ from rankpulse.trainer.checkpoint.together import Together
 from rankpulse.trainer.plain import plain_float
 
 PHASE: Final = "checkpoint"
+SAID_MAX: Final = 4000  # characters of a line
 _LARGEST: Final = 10**18
 
 
@@ -38,8 +40,8 @@ class CheckpointManager:
     directory: shared by all nodes; made when it is not there. model: a module, wrapped or not (DDP, FSDP2,
     torch.compile). optimizer, scheduler: one or several. extra: by name, what else has state_dict() and
     load_state_dict(), or a dict of tensors and values.
-    keep_last: how many checkpoints there are after a save; two at least, for one that is verified goes only when the
-    next one is there.
+    keep_last: how many checkpoints there are after a save that was verified, at least 1. The last verified one stays
+    while the next is written: 1 takes room for two.
     mode: "sharded" (each rank writes its part), "consolidated" (rank 0 writes one file), "auto" (sharded for more
     than one rank and more than 1 GB). every_steps or every_seconds (a number, or "auto"): when `step` saves; neither
     given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds.
@@ -80,6 +82,7 @@ class CheckpointManager:
         self._every_steps = every_steps
         self._every_s = interval.AUTO if every_seconds is None and every_steps is None else every_seconds
         self._verified: set[str] = set()
+        self._damaged: tuple[str, ...] = ()
         self._said: set[str] = set()
         self._last_bytes = 0
         self._save_s: float | None = None
@@ -109,7 +112,7 @@ class CheckpointManager:
         with self._phase():
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
         if resumed is not None:
-            self._verified = {resumed.path}
+            self._verified, self._damaged = {resumed.path}, resumed.damaged
         self._saved_at = self._checked_at = self._clock()
         self._checked_step, self._next_check = None, -1
         return resumed
@@ -188,6 +191,8 @@ class CheckpointManager:
                 "saved", step=saved.step, bytes=saved.bytes, shards=saved.shards, kind=saved.kind, save_s=saved.save_s,
                 verified=saved.verified, verify_s=saved.verify_s,
             )  # fmt: skip
+            if saved.verified:
+                self._thin_out()
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
@@ -203,22 +208,32 @@ class CheckpointManager:
     def _room(self, needed: int) -> str:
         """Before anything is written: make room. Why a save cannot work, "" when it may."""
         rotation.sweep(self._files, self._directory, self._started_ns)
-        needed = max(needed, self._last_bytes)
+        short = self._removed(max(self._keep - 1, 1), max(needed, self._last_bytes))
+        return f"{self._directory} needs {short} bytes more than it has: free space there" if short else ""
+
+    def _removed(self, keep: int, needed: int) -> int:
+        """Remove all but `keep`, never the last verified one. The bytes that are missing nevertheless. On rank 0."""
         room = rotation.make_room(
-            self._files, self._directory, keep=max(self._keep - 1, 1), verified=self._verified, needed=needed
+            self._files, self._directory, keep=keep, verified=self._verified, needed=needed, damaged=self._damaged
         )
         if room.failed:
             say(room.failed)
         if room.verified:
             self._verified = {room.verified}
-        return f"{self._directory} needs {room.short} bytes more than it has: free space there" if room.short else ""
+        return room.short
+
+    def _thin_out(self) -> None:
+        """On rank 0, alone: with a verified one more, one before it may go. What cannot goes before the next save."""
+        with suppress(CheckpointError, OSError):
+            if reader.count(self._directory) > self._keep:
+                self._removed(self._keep, 0)
 
     def _probe(self) -> int:
         """When this manager began, by the clock of the directory's file system: attempts before that are rubbish."""
         if self._together.rank != 0:
             return 0
         with suppress(OSError):
-            os.makedirs(self._directory, exist_ok=True)
+            writer.ensure(self._files, self._directory)
             return rotation.probe(self._files, self._directory, os.urandom(4).hex())
         return 0
 
@@ -233,9 +248,9 @@ class CheckpointManager:
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr."""
+    """One line for people, on stderr; names in a checkpoint are anybody's."""
     with suppress(Exception):  # it may be closed or absent
-        sys.stderr.write(f"rankpulse: {text}\n")
+        sys.stderr.write(f"rankpulse: {printable(text, SAID_MAX)}\n")
 
 
 def _several(given: Any) -> Sequence[Any]:

@@ -118,7 +118,7 @@ class ShardManifest:
     step: int
     world_size: int
     save_id: str  # of this attempt; in every shard: two attempts at one step are never mixed
-    wall_clock_seconds: float  # UTC when it was committed, for people; no decision reads it
+    wall_clock_seconds: float  # UTC when it was committed; of two at one step the later is the newer
     tensors: tuple[TensorSpec, ...]
     shards: tuple[Shard, ...]
     values: Any = None  # what is not a tensor, see `tree`

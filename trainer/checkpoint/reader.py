@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -39,6 +39,7 @@ FAST: Final = "fast"  # xxh3: no byte changed by accident; an order of magnitude
 ASIDE: Final = "aside-"
 CHUNK: Final = 8 * 2**20  # bytes read at once
 _NAME: Final = re.compile(r"step-([0-9]{8,19})-([0-9a-f]{8,32})")
+_SHORT: Final = "Raise the limit (ulimit -n), or find what leaks, and start again."
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -73,26 +74,37 @@ def name_of(step: int, save_id: str) -> str:
 
 def scan(directory: str) -> Listing:
     """All that is there. A directory that does not exist has nothing; one that cannot be read is NothingVerified."""
-    try:
-        names = sorted(os.listdir(directory))
-    except FileNotFoundError:
-        return Listing()
-    except OSError as error:
-        raise NothingVerified(f"{directory}: cannot be listed: {error.strerror}. Make it readable first.") from None
     committed, partial, aside = [], [], []
-    for name in names:
-        path = os.path.join(directory, name)
-        said = _NAME.fullmatch(name.removeprefix(ASIDE))
-        if not said or not _is_dir(path):
-            continue
-        if name.startswith(ASIDE):
+    for path, step, save_id in _ours(directory):
+        if os.path.basename(path).startswith(ASIDE):
             aside.append(path)
         elif os.path.lexists(os.path.join(path, MANIFEST)):
-            committed.append(_found(path, int(said[1]), said[2]))
+            committed.append(_found(path, step, save_id))
         else:
             partial.append(path)
     committed.sort(key=_newest_first)
     return Listing(tuple(committed), tuple(partial), tuple(aside))
+
+
+def count(directory: str) -> int:
+    """How many committed checkpoints are there, damaged ones too: no manifest is read. Raises as `scan` does."""
+    paths = [path for path, _, _ in _ours(directory) if not os.path.basename(path).startswith(ASIDE)]
+    return sum(os.path.lexists(os.path.join(path, MANIFEST)) for path in paths)
+
+
+def _ours(directory: str) -> Iterator[tuple[str, int, str]]:
+    """The directories in `directory` whose names are ours: path, step, save_id."""
+    try:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NothingVerified(f"{directory}: cannot be listed: {error.strerror}. Make it readable first.") from None
+    for name in names:
+        path = os.path.join(directory, name)
+        said = _NAME.fullmatch(name.removeprefix(ASIDE))
+        if said and _is_dir(path):
+            yield path, int(said[1]), said[2]
 
 
 def _is_dir(path: str) -> bool:
@@ -174,6 +186,8 @@ class _Open:
 def _unreadable(path: str, error: OSError) -> Refused:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return ShardMissing(path)
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # this process is short of something, not the file
+        return Refused(path, "a file that can be opened", f"an error: {error.strerror}", _SHORT)
     found = "a symbolic link" if error.errno == errno.ELOOP else f"an error: {error.strerror}"
     return Damaged(path, "a regular file that can be read", found)
 

@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from rankpulse.trainer.checkpoint.errors import NewerSchema, Refused
+from rankpulse.trainer.checkpoint.errors import Damaged, NewerSchema, Refused
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import MANIFEST
 from rankpulse.trainer.checkpoint.reader import ASIDE, FAST, Found, scan, verify
@@ -30,11 +30,12 @@ class Room:
 
 
 def surplus(committed: Sequence[Found], *, keep: int, verified: str, free: int, needed: int) -> tuple[str, ...]:
-    """The paths to remove before a save, the oldest first.
+    """The paths to remove before a save, in this order.
 
     committed: newest first. keep: how many stay (at least 1). verified: the path of the newest one that is known to
     be verified, which always stays; when there is none nothing goes. free, needed: bytes; while there are too few,
-    more of the oldest go. Damaged ones do not count among the kept; those of a newer schema are left to it.
+    more go, the damaged ones and then the oldest. Damaged ones (`refused`) do not count among the kept; those of a
+    newer schema are left to it.
     """
     if all(found.path != verified for found in committed):
         return ()
@@ -43,13 +44,15 @@ def surplus(committed: Sequence[Found], *, keep: int, verified: str, free: int, 
     kept = {found.path for found in sound[: max(1, keep)]} | {verified}
     last = max(index for index, found in enumerate(ours) if found.path in kept)
     newer = {found.path for found in ours[:last]}
-    gone: list[str] = []
-    for found in reversed(ours):
-        beyond = found.path not in kept and (found.path not in newer or not found.refused)
-        if found.path != verified and (beyond or free < needed):
-            gone.append(found.path)
+    oldest_first = ours[::-1]
+    stay = [found for found in oldest_first if found.path in kept or (found.refused and found.path in newer)]
+    gone = [found for found in oldest_first if found not in stay]
+    free += sum(found.nbytes for found in gone)
+    for found in sorted(stay, key=lambda found: not found.refused):  # the damaged ones first
+        if free < needed and found.path != verified:
+            gone.append(found)
             free += found.nbytes
-    return tuple(gone)
+    return tuple(found.path for found in gone)
 
 
 def make_room(
@@ -59,19 +62,25 @@ def make_room(
     keep: int,
     verified: Collection[str],
     needed: int,
+    damaged: Collection[str] = (),
     verify_one: Callable[[str], object] = lambda path: verify(path, FAST),
 ) -> Room:
     """Removes what is surplus in `directory`, so that `needed` bytes are free if that is possible.
 
     verified: paths known to be so (loaded, or saved and read back); without one the newest that verifies is looked
-    for with `verify_one`. A checkpoint that cannot be removed is said in `failed`, never raised.
+    for with `verify_one`. damaged: paths known to be damaged, though their manifests are not. A checkpoint that
+    cannot be removed is said in `failed`, never raised.
     """
-    committed = scan(directory).committed
+    committed = [_known_damaged(found) if found.path in damaged else found for found in scan(directory).committed]
     anchor = _anchor(committed, verified, verify_one)
     free = free_bytes(directory)
+    going = surplus(committed, keep=keep, verified=anchor, free=free, needed=needed)
+    if next((found.path for found in committed if not found.refused), "") in going:  # nobody has looked at it yet
+        anchor = _anchor(committed, (), verify_one)
+        going = surplus(committed, keep=keep, verified=anchor, free=free, needed=needed)
     gone: list[str] = []
     failed = ""
-    for path in surplus(committed, keep=keep, verified=anchor, free=free, needed=needed):
+    for path in going:
         try:
             remove(files, path)
             gone.append(path)
@@ -79,6 +88,10 @@ def make_room(
             failed = failed or f"{path} cannot be removed: {error.strerror}"
     short = max(0, needed - free_bytes(directory)) if os.path.isdir(directory) else 0
     return Room(tuple(gone), anchor, short, failed)
+
+
+def _known_damaged(found: Found) -> Found:
+    return replace(found, refused=found.refused or Damaged(found.path))
 
 
 def _anchor(committed: Sequence[Found], verified: Collection[str], verify_one: Callable[[str], object]) -> str:
@@ -99,7 +112,7 @@ def free_bytes(directory: str) -> int:
         found = os.statvfs(directory)
     except OSError:
         return 2**63 - 1
-    return found.f_bavail * found.f_frsize
+    return found.f_bavail * found.f_frsize if found.f_blocks else 2**63 - 1  # some network file systems tell nothing
 
 
 def remove(files: Files, path: str) -> None:
