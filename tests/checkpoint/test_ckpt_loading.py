@@ -16,9 +16,11 @@ from ckpt_worlds import build, state_bits, train, world  # noqa: E402
 
 from rankpulse.trainer.checkpoint import CheckpointError, CheckpointManager, NothingVerified  # noqa: E402
 from rankpulse.trainer.checkpoint import manifest as manifests  # noqa: E402
+from rankpulse.trainer.checkpoint.files import Files  # noqa: E402
 from rankpulse.trainer.checkpoint.groups import Group  # noqa: E402
 from rankpulse.trainer.checkpoint.loading import Where, load_sharded  # noqa: E402
 from rankpulse.trainer.checkpoint.reader import read_manifest, scan  # noqa: E402
+from rankpulse.trainer.checkpoint.rotation import set_aside  # noqa: E402
 from rankpulse.trainer.checkpoint.saving import How, save_sharded  # noqa: E402
 from rankpulse.trainer.checkpoint.together import Alone  # noqa: E402
 
@@ -377,6 +379,15 @@ def test_an_empty_directory_is_a_fresh_start_and_half_a_save_is_said(
 # a person's limit
 
 
+def test_a_fresh_start_beside_what_was_set_aside_is_said(
+    checkpoints: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for found in scan(str(tmp_path / "ck")).committed:
+        set_aside(Files(), found.path, "asked for")
+    assert world(2, loads(tmp_path / "ck"), tmp_path) == [None, None]
+    assert "were set aside (3), and none is loaded: a fresh start" in capfd.readouterr().err
+
+
 def test_only_what_is_before_the_limit_is_loaded_and_the_rest_set_aside(
     checkpoints: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -403,6 +414,8 @@ def test_without_anything_before_the_limit_nothing_starts(checkpoints: list[str]
         assert said[0] == said[1]
         assert said[0][0] == "NothingVerified"
         assert "has no checkpoint of a step before 1" in said[0][1]
+    listing = scan(str(tmp_path / "ck"))
+    assert (len(listing.committed), listing.aside) == (3, ()), "another limit may be meant: nothing is renamed"
     assert world(2, loads(tmp_path / "x"), tmp_path, RANKPULSE_RESUME_BEFORE_STEP="soon")[1][0] == "NothingVerified"
 
 

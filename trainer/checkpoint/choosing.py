@@ -62,6 +62,15 @@ def nothing_before(directory: str, limit: int) -> str:
     )
 
 
+def none_here(directory: str, partial: int, aside: int) -> list[str]:
+    """What is said of a fresh start in a directory where something is nevertheless."""
+    saves = "one save" if partial == 1 else f"{partial} saves"
+    said = [f"{saves} in {directory} did not end, and no checkpoint is there: a fresh start"] if partial else []
+    if aside:
+        said.append(f"all checkpoints in {directory} were set aside ({aside}), and none is loaded: a fresh start")
+    return said
+
+
 def to_verify(needed: Collection[int], shared: Sequence[int], nobodys: Sequence[int], together: Together) -> list[int]:
     """The shards that this rank verifies. Those that all ranks read are shared out on each node, one rank each; those
     that nobody reads are shared out over all, for damage anywhere counts; the rest are verified by who reads them."""

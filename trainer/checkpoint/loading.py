@@ -113,16 +113,14 @@ class _Load:
         """On rank 0: the candidates [name, step, why not], newest first, and what is to be said."""
         listing = reader.scan(self._directory)
         late = choosing.too_late(listing.committed, limit, self._where.environ) if limit is not None else ()
+        rest = [found for found in listing.committed if found not in late]
+        if limit is not None and not rest:  # and nothing is renamed: another limit may be meant
+            raise NothingVerified(choosing.nothing_before(self._directory, limit))
         remarks = choosing.set_aside(self._where.files, late, limit or 0)
         for found in late:
             self._where.tell("refused", step=found.step, reason=f"set aside: to resume before step {limit}")
-        rest = [found for found in listing.committed if found not in late]
-        if limit is not None and not rest:
-            raise NothingVerified(choosing.nothing_before(self._directory, limit))
-        if not rest and listing.partial:
-            count = len(listing.partial)
-            saves = "one save" if count == 1 else f"{count} saves"
-            remarks.append(f"{saves} in {self._directory} did not end, and no checkpoint is there: a fresh start")
+        if not rest:
+            remarks += choosing.none_here(self._directory, len(listing.partial), len(listing.aside))
         return [[[os.path.basename(found.path), found.step, _row(found.refused)] for found in rest], remarks]
 
     def _resumed(self, path: str, step: int, refused: Any, began: float) -> Resumed:
