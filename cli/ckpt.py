@@ -36,16 +36,17 @@ OLD_HELP = "A checkpoint, or a directory: its newest."
 @contextmanager
 def _said() -> Iterator[None]:
     """What goes wrong with checkpoints and files, as the sentence that it is."""
+    from rankpulse.cli.show import plain
     from rankpulse.trainer.checkpoint.errors import CheckpointError
 
     try:
         yield
     except CheckpointError as error:
-        raise Failed(str(error)) from error
+        raise Failed(plain(error)) from error
     except OSError as error:
         if error.filename is None:  # our own output has no place: told elsewhere
             raise
-        raise Failed(f"{error.filename}: {error.strerror}") from error
+        raise Failed(plain(f"{error.filename}: {error.strerror}")) from error
 
 
 @ckpt_app.command("ls")

@@ -22,7 +22,8 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
     times = max(_whole(detail, "times", 1), 1)
     match detail.get("event"):
         case "saved" if step >= 0:
-            state = _saved(state, detail, step, times, obs.at) if round_ >= state.loaded_round else _late(state, times)
+            late = round_ < state.loaded_round
+            state = _late(state, saves=times) if late else _saved(state, detail, step, times, obs.at)
         case "save_failed":
             state = msgspec.structs.replace(
                 state,
@@ -32,7 +33,8 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
                 failure=_text(detail, "reason") or "no reason was given",
             )
         case "loaded" if step >= 0:
-            state = _loaded(state, detail, step, round_, obs.at)
+            late = round_ < state.loaded_round
+            state = _late(state, loads=1) if late else _loaded(state, detail, step, round_, obs.at)
         case "refused":
             refusals = (*state.refusals, Refusal(round_, step, _text(detail, "reason")))[-REFUSALS_KEPT:]
             state = msgspec.structs.replace(state, refused=state.refused + times, refusals=refusals)
@@ -71,9 +73,9 @@ def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, time
     )
 
 
-def _late(state: CheckpointState, times: int) -> CheckpointState:
+def _late(state: CheckpointState, saves: int = 0, loads: int = 0) -> CheckpointState:
     """A later round has loaded already, and knows better which one is the newest."""
-    return msgspec.structs.replace(state, saves=state.saves + times)
+    return msgspec.structs.replace(state, saves=state.saves + saves, loads=state.loads + loads)
 
 
 def _loaded(state: CheckpointState, detail: Mapping[str, Scalar], step: int, round_: int, at: float) -> CheckpointState:

@@ -454,6 +454,17 @@ def test_every_bad_path_is_refused_in_a_sentence(tmp_path: Path, command: str, k
     refused(ckpt(*commands(BAD[kind](tmp_path))[command]), "rankpulse: ")
 
 
+def test_names_in_an_error_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    home = tmp_path / "x\x1b[2J\n[bold]y"
+    home.mkdir()
+    path = save(home, STATE, 2)
+    flip(f"{path}/shard-00001.safetensors")
+    for done in (ckpt("diff", path, path), ckpt("reshard", path, "--to", 1), ckpt("verify", path)):
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "[2J" in done.stdout + done.stderr
+    assert ckpt("diff", path, path).stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_foreign_things_are_neither_read_nor_touched(tmp_path: Path, command: str) -> None:
     for name in ("step-00000010-3fa9c2d1", "step-00000011-3fa9c2d2", "step-00000012-3fa9c2d3"):

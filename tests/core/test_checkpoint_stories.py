@@ -133,8 +133,10 @@ def test_a_word_of_an_older_round_that_comes_late_counts_and_changes_no_step() -
     loads(world, later[0], 99)
     world.run(1)
     saves(world, procs[1], 130)
+    loads(world, procs[2], 50)
     world.run(1)
     assert (state(world).step, state(world).saves) == (99, 1)
+    assert (state(world).loaded_step, state(world).loaded_round, state(world).loads) == (99, 2, 2)
 
 
 def test_refusals_are_bounded_and_all_are_counted() -> None:
