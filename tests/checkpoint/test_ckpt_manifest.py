@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from rankpulse.trainer.checkpoint.division import divide
 from rankpulse.trainer.checkpoint.errors import ManifestInvalid, StateRefused
-from rankpulse.trainer.checkpoint.manifest import MANIFEST, Shard, ShardManifest, TensorSpec, decode, digest_of, encode
+from rankpulse.trainer.checkpoint.manifest import (
+    MANIFEST,
+    Box,
+    Shard,
+    ShardManifest,
+    TensorSpec,
+    decode,
+    digest_of,
+    encode,
+    refuse_too_many,
+)
 
 
 def a_manifest() -> ShardManifest:
@@ -112,3 +122,11 @@ def test_a_manifest_of_no_state_at_all() -> None:
     shard = Shard(0, "shard-00000.safetensors", 99, "0" * 64, "0" * 32)
     manifest = ShardManifest("sharded", 0, 1, "0" * 8, 1.0, (), (shard,))
     assert decode(encode(manifest), MANIFEST) == manifest
+
+
+def test_more_pieces_than_a_manifest_can_list_are_refused_before_a_byte_is_written() -> None:
+    box = Box("x", (1234, 0), (1, 8192))
+    refuse_too_many([[box] * 1000] * 64)
+    refuse_too_many([(), ()])
+    with pytest.raises(StateRefused, match=r"cut into 16384000 pieces.*fewer ranks"):
+        refuse_too_many([[box] * 1000] * 16384)

@@ -162,6 +162,23 @@ def encode(manifest: ShardManifest) -> bytes:
     return data[:start] + digest_of(data).encode() + data[start + len(_BLANK) :]
 
 
+def refuse_too_many(boxes: Sequence[Sequence[Box]]) -> None:
+    """Raises StateRefused when a manifest that lists these boxes (by rank) would surely be more than MAX_BYTES.
+
+    From a sample of them: to be asked before an hour is spent on writing shards that no manifest can name.
+    """
+    count = sum(map(len, boxes))
+    sample = [one for mine in boxes[:: 1 + len(boxes) // 64] for one in mine[:: 1 + len(mine) // 64]]
+    if not sample:
+        return
+    nbytes = count * sum(len(_json((0, box.offsets, box.sizes))) + 1 for box in sample) // len(sample)
+    if nbytes > MAX_BYTES:
+        raise StateRefused(
+            f"the state is cut into {count} pieces, and a manifest that lists them would have more than {nbytes} bytes;"
+            f" {MAX_BYTES} is the limit. Shard over fewer ranks (HSDP), or save with mode='consolidated'"
+        )
+
+
 def digest_of(data: bytes) -> str:
     """sha256 of a manifest's bytes with the 64 characters of its digest as zeros; "" when it has no digest."""
     seal = _SEAL.search(data, max(0, len(data) - _SEAL_BYTES))
