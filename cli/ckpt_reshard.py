@@ -11,6 +11,7 @@ from rankpulse.cli.ckpt_place import one
 from rankpulse.cli.ckpt_progress import Clock, bar, size
 from rankpulse.cli.failing import Failed
 from rankpulse.trainer.checkpoint import recut
+from rankpulse.trainer.checkpoint.files import Files
 
 MOST_RANKS: Final = 65536
 
@@ -47,7 +48,8 @@ def _there(directory: str) -> None:
     if os.path.isdir(directory):
         return
     try:
-        os.mkdir(directory)
+        Files().mkdir(directory)
+        Files().sync_dir(os.path.dirname(os.path.abspath(directory)))
     except OSError as error:
         raise Failed(f"--out: {show.plain(directory)} cannot be made: {error.strerror}") from None
 
