@@ -246,7 +246,8 @@ def test_a_failed_save_is_said_and_told_and_training_goes_on(
     with pytest.raises(SaveFailed, match="No space left on device"):
         manager.save(3)
     err = capfd.readouterr().err
-    assert "rankpulse: step 2 was not saved: rank 0: [Errno 28] No space left on device. Training goes on" in err
+    assert "rankpulse: step 2 was not saved: rank 0: [Errno 28] No space left on device: '" in err
+    assert "shard-00000.safetensors'. Training goes on" in err
     files.full = False
     assert manager.step(4) is not None
     assert steps(tmp_path / "ck") == [4, 1]
@@ -390,3 +391,15 @@ def test_what_is_read_back_wrongly_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(SaveFailed, match="does not have the checksum it was saved with"):
         CheckpointManager(tmp_path, model=model(), files=Rotten()).save(2)
     assert steps(tmp_path) == [1]
+
+
+def test_a_save_that_a_person_interrupts_leaves_nothing_behind(tmp_path: Path) -> None:
+    class Interrupted(Files):
+        def fsync(self, fd: int) -> None:
+            raise KeyboardInterrupt
+
+    CheckpointManager(tmp_path, model=model()).save(1)
+    with pytest.raises(KeyboardInterrupt):
+        CheckpointManager(tmp_path, model=model(), files=Interrupted()).save(2)
+    assert steps(tmp_path) == [1]
+    assert scan(str(tmp_path)).partial == ()

@@ -98,6 +98,26 @@ def test_ranks_that_have_drifted_apart_are_not_mixed(tmp_path: Path, capfd: pyte
     assert writers == [0, 1, 2], "what is the same is still written by all"
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_ranks_at_different_steps_save_nothing(mode: str, tmp_path: Path) -> None:
+    def work(rank: int) -> list[str]:
+        model, optimizer = build("ddp", 1)
+        said = []
+        for step, own in ((rank + 3, mode), (7, MODES[rank])):
+            manager = CheckpointManager(tmp_path / "ck", model=model, optimizer=optimizer, mode=own, every_seconds=1e-9)
+            with pytest.raises(StateRefused) as refused:
+                manager.step(step)
+            said.append(str(refused.value))
+        return said
+
+    first, second = world(2, work, tmp_path)
+    assert first == second
+    assert "rank 0 saves {'step': 3," in first[0]
+    assert "rank 1 {'step': 4," in first[0]
+    assert "'mode': 'consolidated'" in first[1]
+    assert list(os.listdir(tmp_path / "ck")) == []
+
+
 class FullDisk(Files):
     """Says that the disk is full from the third write on, on one rank."""
 
@@ -138,7 +158,7 @@ def test_a_disk_that_is_full_on_one_rank_costs_that_save_alone(bad: int, mode: s
 
     for said, step, same in world(2, work, tmp_path):
         if bad == 0 or mode == "sharded":
-            assert f"rank {bad}: [Errno 28] No space left on device" in said
+            assert f"rank {bad}: [Errno 28] No space left on device: '{tmp_path}/ck/step-00000002-" in said
             assert "step 2 was not saved" in said
         assert (step, same) == (1, True)
     listing = scan(str(tmp_path / "ck"))

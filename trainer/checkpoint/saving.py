@@ -14,7 +14,15 @@ from typing import Any, Final, TypeVar
 from rankpulse.trainer.checkpoint import consolidated, entries, reader, writer
 from rankpulse.trainer.checkpoint.errors import CheckpointError, RanksLost, SaveFailed, StateRefused
 from rankpulse.trainer.checkpoint.files import Files
-from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED, Box, Shard, ShardManifest, TensorSpec
+from rankpulse.trainer.checkpoint.manifest import (
+    CONSOLIDATED,
+    SHARDED,
+    Box,
+    Shard,
+    ShardManifest,
+    TensorSpec,
+    refuse_too_many,
+)
 from rankpulse.trainer.checkpoint.parts import listed
 from rankpulse.trainer.checkpoint.rows import packed, row_of, shard_of, unpacked
 from rankpulse.trainer.checkpoint.state import (
@@ -102,18 +110,20 @@ class _Save:
     def run(self) -> Saved:
         began = self._how.clock()
         try:
+            self._agreed()
             state = self._all(lambda: captured(self._parts))
             state = replace(state, drifted=self._drifted(state))
             plan = replace(self._decided(state), buffers_differ=not self._together.same(state.buffers))
             nbytes = sum(tensor.nbytes for tensor in plan.division.tensors)
             kind = kind_of(self._how.mode, nbytes, self._together.world_size)
-            self._begin(nbytes + (self._together.world_size << 16))
+            self._begin(nbytes + (self._together.world_size << 16), plan.division.boxes if kind == SHARDED else ())
             shard = self._written(state, plan, kind)
             manifest = self._committed(shard, plan, kind)
             saved_at = self._how.clock()
             self._read_back(manifest)
-        except CheckpointError as error:
-            whole = self._stands and isinstance(error, RanksLost)  # nothing is wrong with it: a load will verify it
+        except BaseException as error:
+            wrong = isinstance(error, CheckpointError) and not isinstance(error, RanksLost)
+            whole = self._stands and not wrong  # it was only not read back to the end: a load will verify it
             if self._together.rank == 0 and self._attempt and not whole:
                 writer.abandon(self._how.files, self._attempt)
             raise
@@ -133,6 +143,17 @@ class _Save:
         if any(fault.kind == StateRefused.__name__ for fault in faults):
             return StateRefused(texts)
         return SaveFailed(f"step {self._step} was not saved: {texts}")
+
+    def _agreed(self) -> None:
+        """Raises StateRefused where ranks are at different steps, or save in different ways: no part of what they
+        write would fit another's."""
+        mine = {"step": self._step, "mode": self._how.mode, "verify_saved": self._how.verify_saved}
+        if self._together.same(json.dumps(mine)):
+            return
+        every = self._together.gather(mine)
+        other = next((rank for rank, theirs in enumerate(every) if theirs != mine), 0)  # on rank 0
+        text = self._together.tell(f"rank 0 saves {mine}, rank {other} {every[other]}" if every else "")
+        raise StateRefused(f"the ranks do not mean the same: {text}. All must call with the same step and settings.")
 
     def _drifted(self, state: Captured) -> frozenset[str]:
         """Parameters that should be the same on all ranks and are not: they are taken from rank 0 alone."""
@@ -160,10 +181,11 @@ class _Save:
         division, own = self._first(divide)
         return plan[0] if plan else Decided(unpacked(division), tuple(own), None)
 
-    def _begin(self, needed: int) -> None:
-        """A new attempt, where there is room for so many bytes."""
+    def _begin(self, needed: int, boxes: Sequence[Sequence[Box]]) -> None:
+        """A new attempt, where there is room for so many bytes, and in a manifest for these boxes."""
 
         def begin() -> list[str]:
+            refuse_too_many(boxes)
             trouble = self._how.room(needed)
             if trouble:
                 raise SaveFailed(trouble)

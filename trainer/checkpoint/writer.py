@@ -96,9 +96,11 @@ def write_file(files: Files, path: str, parts: Iterable[memoryview | bytes]) -> 
         finally:
             files.close(fd)
         files.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             files.unlink(temporary)
+        if isinstance(error, OSError):
+            error.filename = error.filename or path  # a full disk does not say which
         raise
     files.sync_dir(directory)
     return written
