@@ -350,7 +350,10 @@ def test_reshard_says_when_the_disk_is_full_and_leaves_nothing(tmp_path: Path) -
     code = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (4000, 4000))\n" + _BLOCKED
     argv = [sys.executable, "-c", code, "torch", "ckpt", "reshard", path, "--to", "3", "--out", str(tmp_path / "out")]
     refused(
-        subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False), "out: File too large", "--out"
+        subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False),
+        "/out",
+        ": File too large",
+        "--out",
     )
     assert list((tmp_path / "out").iterdir()) == []
 
