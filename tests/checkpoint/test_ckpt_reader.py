@@ -51,6 +51,29 @@ def test_what_is_not_ours_or_no_checkpoint_is_told_apart(tmp_path: Path) -> None
     assert listing.aside == (str(tmp_path / "aside-step-00000005-0000000a"),)
 
 
+@pytest.mark.parametrize("mode", [0o000, 0o444])
+@pytest.mark.parametrize("which", ["checkpoint", "all"])
+def test_what_cannot_be_looked_at_is_damaged_and_not_taken_for_an_attempt(
+    tmp_path: Path, which: str, mode: int
+) -> None:
+    whole = store.save(store.Quick(), str(tmp_path / "all"), 3)
+    closed = Path(whole) if which == "checkpoint" else tmp_path / "all"
+    os.chmod(closed, mode)
+    try:
+        if os.access(closed, os.X_OK):
+            pytest.skip("root looks at everything")
+        if which == "all" and not mode:
+            with pytest.raises(NothingVerified, match="cannot be listed"):
+                reader.scan(str(tmp_path / "all"))
+            return
+        listing = reader.scan(str(tmp_path / "all"))
+        assert reader.count(str(tmp_path / "all")) == 1
+    finally:
+        os.chmod(closed, 0o755)
+    assert not listing.partial
+    assert [(found.path, type(found.refused)) for found in listing.committed] == [(whole, Damaged)]
+
+
 def test_one_bad_manifest_does_not_hide_the_others(tmp_path: Path) -> None:
     good, bad = store.save(store.Quick(), str(tmp_path), 3), store.save(store.Quick(), str(tmp_path), 4)
     (Path(bad) / MANIFEST).write_text("{}")

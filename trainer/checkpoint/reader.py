@@ -78,7 +78,7 @@ def scan(directory: str) -> Listing:
     for path, step, save_id in _ours(directory):
         if os.path.basename(path).startswith(ASIDE):
             aside.append(path)
-        elif os.path.lexists(os.path.join(path, MANIFEST)):
+        elif _has_manifest(path):
             committed.append(_found(path, step, save_id))
         else:
             partial.append(path)
@@ -89,7 +89,7 @@ def scan(directory: str) -> Listing:
 def count(directory: str) -> int:
     """How many committed checkpoints are there, damaged ones too: no manifest is read. Raises as `scan` does."""
     paths = [path for path, _, _ in _ours(directory) if not os.path.basename(path).startswith(ASIDE)]
-    return sum(os.path.lexists(os.path.join(path, MANIFEST)) for path in paths)
+    return sum(_has_manifest(path) for path in paths)
 
 
 def _ours(directory: str) -> Iterator[tuple[str, int, str]]:
@@ -108,10 +108,24 @@ def _ours(directory: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _is_dir(path: str) -> bool:
+    """Also what cannot be looked at: a checkpoint must never be taken for nothing."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
+
+
+def _has_manifest(path: str) -> bool:
+    """Also where that cannot be told (no right, an I/O error): it is a damaged checkpoint then, and no rubbish."""
+    try:
+        os.lstat(os.path.join(path, MANIFEST))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _found(path: str, step: int, save_id: str) -> Found:
