@@ -376,6 +376,27 @@ def test_an_empty_directory_is_a_fresh_start_and_half_a_save_is_said(
     assert capfd.readouterr().err.count("3 saves in") == 1
 
 
+def loads_from_two(directories: tuple[Path, Path]) -> Callable[[int], Any]:
+    """Two nodes between which the directory is not shared."""
+    return lambda rank: loads(directories[rank])(rank)
+
+
+def test_a_directory_that_the_node_of_rank_0_does_not_have_is_no_fresh_start(
+    checkpoints: list[str], tmp_path: Path
+) -> None:
+    for said in world(2, loads_from_two((tmp_path / "none", tmp_path / "ck")), tmp_path):
+        assert said[0] == "NothingVerified"
+        assert "has 3 checkpoints where rank 1 runs and none where rank 0 does" in said[1]
+
+
+def test_a_directory_that_another_node_does_not_have_is_said_to_be_that(checkpoints: list[str], tmp_path: Path) -> None:
+    for said in world(2, loads_from_two((tmp_path / "ck", tmp_path / "none")), tmp_path):
+        assert said[0] == "NothingVerified"
+        assert (
+            "is missing: expected the file that rank 0 reads, found none where rank 1 runs. The directory m" in said[1]
+        )
+
+
 # a person's limit
 
 

@@ -403,3 +403,12 @@ def test_a_save_that_a_person_interrupts_leaves_nothing_behind(tmp_path: Path) -
         CheckpointManager(tmp_path, model=model(), files=Interrupted()).save(2)
     assert steps(tmp_path) == [1]
     assert scan(str(tmp_path)).partial == ()
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "20", True])
+def test_a_limit_is_a_whole_number(limit: Any, tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, model=model())
+    manager.save(30)
+    with pytest.raises(ValueError, match="resume_before_step"):
+        manager.load(resume_before_step=limit)
+    assert steps(tmp_path) == [30]

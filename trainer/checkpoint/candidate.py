@@ -1,14 +1,16 @@
 """One checkpoint in the eyes of one rank: compared with the program, verified, read into it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from rankpulse.trainer.checkpoint import reader, rng
-from rankpulse.trainer.checkpoint.errors import ChecksumDiffers, StateMismatch, WorldSizeChanged
+from rankpulse.trainer.checkpoint.errors import ChecksumDiffers, ShardMissing, StateMismatch, WorldSizeChanged
 from rankpulse.trainer.checkpoint.manifest import MANIFEST, ShardManifest, TensorSpec, digest_of
 from rankpulse.trainer.checkpoint.parts import Prepared, decoded, fitting, listed, named
 from rankpulse.trainer.checkpoint.reading import Reads, Source, own_specs
 from rankpulse.trainer.checkpoint.state import Part
+from rankpulse.trainer.checkpoint.writer import SHARED
 
 _EXTRA: Final = "extra."
 _NO_RESHARD: Final = "Give allow_reshard=True to load it all the same, or start as many ranks"
@@ -31,9 +33,12 @@ class Candidate:
 
     def open(self, digest: str, parts: Sequence[Part], allow_reshard: bool) -> None:
         """Raises Refused, WorldSizeChanged and StateMismatch. Nothing of the program has changed afterwards."""
+        path = f"{self.path}/{MANIFEST}"
+        if self._rank and not os.path.lexists(path):
+            raise ShardMissing(path, "the file that rank 0 reads", f"none where rank {self._rank} runs", SHARED)
         data = reader.manifest_bytes(self.path)
         if (found := digest_of(data)) != digest:
-            raise ChecksumDiffers(f"{self.path}/{MANIFEST}", f"{digest or 'a digest'}, as rank 0 reads it", found)
+            raise ChecksumDiffers(path, f"{digest or 'a digest'}, as rank 0 reads it", found)
         self.manifest: ShardManifest = reader.judged(self.path, data)
         if self.manifest.world_size != self._world_size and not allow_reshard:
             raise WorldSizeChanged(

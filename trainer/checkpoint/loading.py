@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rankpulse.trainer.checkpoint import choosing, reader
+from rankpulse.trainer.checkpoint import choosing, reader, writer
 from rankpulse.trainer.checkpoint.candidate import Candidate
 from rankpulse.trainer.checkpoint.errors import CheckpointError, Damaged, NothingVerified, Refused, StateMismatch
 from rankpulse.trainer.checkpoint.files import Files
@@ -86,6 +86,8 @@ class _Load:
         limit = self._limit()
         rows, remarks = on_first(self._together, lambda: self._listed(limit), _as_it_was)
         self._say(remarks)
+        if not rows:
+            everywhere(self._together, self._none_here_either, _as_it_was)
         for name, step, refused in rows:
             path = os.path.join(self._directory, name)
             try:
@@ -122,6 +124,14 @@ class _Load:
         if not rest:
             remarks += choosing.none_here(self._directory, len(listing.partial), len(listing.aside))
         return [[[os.path.basename(found.path), found.step, _row(found.refused)] for found in rest], remarks]
+
+    def _none_here_either(self) -> None:
+        """A rank that sees checkpoints where rank 0 sees none looks at another directory: that is no fresh start."""
+        if seen := reader.count(self._directory):
+            raise NothingVerified(
+                f"{self._directory} has {seen} checkpoints where rank {self._together.rank} runs and none where rank 0"
+                f" does, and nothing was loaded. {writer.SHARED} Is it mounted everywhere?"
+            )
 
     def _resumed(self, path: str, step: int, refused: Any, began: float) -> Resumed:
         """Load one candidate. Raises Damaged when the next older one is to be tried."""

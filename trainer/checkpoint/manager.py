@@ -101,6 +101,8 @@ class CheckpointManager:
         """
         if verify not in (reader.FULL, reader.FAST):
             raise ValueError(f"verify is {verify!r}: use 'full' or 'fast'")
+        if resume_before_step is not None and not (type(resume_before_step) is int and resume_before_step >= 0):
+            raise ValueError(f"resume_before_step is {resume_before_step!r}: give a whole number from 0 on")
         where = Where(
             allow_reshard=self._reshard,
             verify=verify,

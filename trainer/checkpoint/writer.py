@@ -33,7 +33,7 @@ _OURS: Final = re.compile(
     r"manifest\.json|manifest\.aside\.json|reason\.txt|shard-[0-9]{5,7}\.safetensors"
     r"|\.(manifest\.json|reason\.txt|shard-[0-9]{5,7}\.safetensors)\.tmp"
 )
-_SHARED: Final = "The directory must be shared by all nodes."
+SHARED: Final = "The directory must be shared by all nodes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def write_shard(
     header = layout.packed(label, ((entry.key, entry.dtype, entry.shape) for entry in ordered))
     name = shard_name(rank)
     if not os.path.isdir(attempt):
-        raise FileNotFoundError(f"{attempt} is not there. {_SHARED}")
+        raise FileNotFoundError(f"{attempt} is not there. {SHARED}")
     written = write_file(files, os.path.join(attempt, name), _parts(header, ordered))
     return Shard(
         rank, name, written.bytes, written.sha256, written.xxh3, tuple((at, n) for at, n in ranges), tuple(boxes), own
@@ -186,7 +186,7 @@ def commit(files: Files, attempt: str, manifest: ShardManifest) -> None:
         try:
             ShardFile(attempt, manifest, shard).close()
         except ShardMissing as missing:
-            raise ShardMissing(missing.path, f"the file that rank {shard.rank} wrote", "none here", _SHARED) from None
+            raise ShardMissing(missing.path, f"the file that rank {shard.rank} wrote", "none here", SHARED) from None
     data = manifests.encode(manifest)
     try:
         manifests.decode(data, path)  # what could not be read again is not committed
