@@ -78,7 +78,7 @@ def verify(
     """Compare every byte with the checksums.
 
     In a directory, from the newest on until one is good: the one that a restart would load. Exit code 0: all that was
-    looked at is good; 1: something is damaged; 2: there is nothing to verify.
+    looked at is good; 1: something is damaged, or of a newer version; 2: there is nothing to verify.
 
     Example: rankpulse ckpt verify checkpoints; rankpulse ckpt verify checkpoints/step-00000100-3fa9c2d1 --fast
     """

@@ -1,5 +1,6 @@
 """`rankpulse ckpt diff`: what differs between the states of two checkpoints, however each is cut into files."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -10,6 +11,8 @@ from rankpulse.cli.ckpt_numbers import Apart, compare
 from rankpulse.cli.ckpt_place import one
 from rankpulse.cli.ckpt_progress import bar
 from rankpulse.trainer.checkpoint import reader
+from rankpulse.trainer.checkpoint import strictjson as strict
+from rankpulse.trainer.checkpoint.coverage import OWN
 from rankpulse.trainer.checkpoint.manifest import ShardManifest, TensorSpec
 from rankpulse.trainer.checkpoint.recut import Whole
 
@@ -122,7 +125,21 @@ def _own(both: tuple[Whole, Whole], ranks: int) -> Iterator[dict[str, Any]]:
         for key in dict.fromkeys([*held[0], *held[1]]):
             if held[0].get(key) != held[1].get(key):
                 where = "differs" if all(key in one for one in held) else f"only in {'A' if key in held[0] else 'B'}"
+                if where == "differs" and key == f"{OWN}{rank}.values":
+                    where += parts_of(held[0][key], held[1][key])
                 yield {"rank": rank, "key": key, "what": where}
+
+
+def parts_of(a: bytes, b: bytes) -> str:
+    """ ": " and which parts of what one rank keeps for itself differ (rng/python, ...); "" when that cannot be read."""
+    try:
+        values = [strict.parsed(one) for one in (a, b)]
+        for value in values:
+            deque(strict.walked(value), maxlen=0)  # not nested too deep
+    except strict.Unfit:
+        return ""
+    paths = (row["path"].split("/") for row in differing_values(*values))
+    return ": " + ", ".join(dict.fromkeys("/".join(path[:2]) for path in paths))
 
 
 def _page(

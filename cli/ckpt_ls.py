@@ -8,7 +8,7 @@ from rankpulse.cli.ckpt_place import existing
 from rankpulse.cli.ckpt_progress import size
 from rankpulse.trainer.checkpoint import reader
 from rankpulse.trainer.checkpoint.errors import NewerSchema
-from rankpulse.trainer.checkpoint.manifest import ShardManifest
+from rankpulse.trainer.checkpoint.manifest import MANIFEST, ShardManifest
 from rankpulse.trainer.checkpoint.writer import REASON
 
 REASON_MAX: Final = 2000
@@ -48,10 +48,12 @@ def amiss(path: str, manifest: ShardManifest) -> str:
         place = os.path.join(path, shard.path)
         try:
             found = os.lstat(place).st_size
+        except FileNotFoundError:
+            return f"{place}: is missing"
         except OSError as error:
-            return f"{place}: {error.strerror}"
+            return f"{place}: cannot be read: {error.strerror}"
         if found != shard.bytes:
-            return f"{place}: expected {shard.bytes} bytes, found {found}"
+            return f"{place}: has the wrong size (a partial write?): expected {shard.bytes} bytes, found {found}"
     return ""
 
 
@@ -101,18 +103,25 @@ def on_disk(path: str) -> int:
 
 def _page(directory: str, rows: list[dict[str, Any]]) -> None:
     out = show.console()
+    if not rows and os.path.lexists(os.path.join(directory, MANIFEST)):
+        out.print(f"{show.plain(directory)} is one checkpoint: name the directory that it lies in", soft_wrap=True)
+        return
     if not rows:
-        out.print(f"{show.plain(directory)} holds no checkpoints")
+        out.print(f"{show.plain(directory)} holds no checkpoints", soft_wrap=True)
         return
     columns = ("step", "kind", "ranks", "shards", "size", "saved", "by", "metrics", "state", "name")
     show.table(out, columns, map(_cells, rows))
     if any(row["state"] == DAMAGED for row in rows):
-        out.print("\nSomething is damaged. Which one a restart would load: rankpulse ckpt verify DIR")
+        verify = f"rankpulse ckpt verify {show.plain(directory)}"
+        out.print(f"\nSomething is damaged. Which one a restart would load: {verify}", soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
     saved = "-" if row["saved_at"] is None else show.clock_time(row["saved_at"])
-    why = row["why"].removeprefix(row["path"]).lstrip("/: ").partition(": expected ")[0]
+    why, _, more = row["why"].removeprefix(row["path"]).lstrip("/: ").partition(": expected ")
+    _, unreadable, error = more.partition("found an error: ")
+    if unreadable:
+        why = f"{why.partition(': ')[0]}: cannot be read: {error}"
     return (
         *("-" if row[name] is None else row[name] for name in ("step", "kind", "world_size", "shards")),
         size(row["bytes"]),

@@ -45,7 +45,8 @@ def run(directory: str, keep: int, partial: bool, dry_run: bool, yes: bool, as_j
     if partial:
         going += [Going(path, "never committed", on_disk(path)) for path in listing.partial if untouched(path)]
     if not as_json:
-        _tell(committed, going, listing.partial, verified, dry_run)
+        _tell(committed, going, verified, dry_run)
+        _tell_left(len(listing.partial) - sum(one.path in listing.partial for one in going), partial)
     removed = bool(going) and not dry_run
     if removed:
         _agreed(going, yes)
@@ -80,9 +81,7 @@ def _verified(committed: Sequence[reader.Found]) -> tuple[list[reader.Found], st
     raise Failed("not one of these checkpoints verifies: nothing is removed. Look with `rankpulse ckpt verify --all`")
 
 
-def _tell(
-    committed: Sequence[reader.Found], going: Sequence[Going], attempts: Sequence[str], verified: str, dry_run: bool
-) -> None:
+def _tell(committed: Sequence[reader.Found], going: Sequence[Going], verified: str, dry_run: bool) -> None:
     out = show.console()
     gone = {one.path for one in going}
     for found in committed:
@@ -94,9 +93,13 @@ def _tell(
         out.print(f"{verb} {show.plain(one.path)}  {size(one.bytes)}, {one.why}", soft_wrap=True)
     if not going:
         out.print("nothing to remove")
-    left = [path for path in attempts if path not in gone]
-    if left:
-        out.print(f"{len(left)} not committed, left alone: --partial removes those that nobody touched for an hour")
+
+
+def _tell_left(attempts: int, partial: bool) -> None:
+    """Of attempts that stay."""
+    why = "touched within the last hour" if partial else "--partial removes those that nobody touched for an hour"
+    if attempts:
+        show.console().print(f"{attempts} not committed, left alone: {why}")
 
 
 def _agreed(going: Sequence[Going], yes: bool) -> None:

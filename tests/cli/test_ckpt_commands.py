@@ -13,7 +13,7 @@ import pytest
 from recut_world import Tensor, changed, flip, save, tensor
 from typer.testing import CliRunner
 
-from rankpulse.cli.ckpt_diff import in_step
+from rankpulse.cli.ckpt_diff import in_step, parts_of
 from rankpulse.cli.ckpt_progress import size
 from rankpulse.cli.ckpt_reshard import ranks
 from rankpulse.cli.main import app
@@ -118,14 +118,21 @@ def test_ls_sees_what_is_missing_or_short_without_reading_it(some: Path) -> None
         file.write(b"x")
     rows = told("ls", some)["checkpoints"]
     assert [row["state"] for row in rows[:2]] == ["damaged", "damaged"]
-    assert "shard-00001" in rows[0]["why"]
+    assert rows[0]["why"].endswith("shard-00001.safetensors: is missing")
     assert "bytes" in rows[1]["why"]
+    page = ckpt("ls", some).stdout.split()
+    assert "missing" in page
+    assert "wrong" in page
 
 
 def test_ls_of_a_directory_without_any(tmp_path: Path) -> None:
     done = ckpt("ls", tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path} holds no checkpoints\n")
     assert told("ls", tmp_path)["checkpoints"] == []
+
+
+def test_ls_of_one_checkpoint_asks_for_its_directory(some: Path) -> None:
+    assert "is one checkpoint: name the directory that it lies in" in ckpt("ls", path_of(some, 40)).stdout
 
 
 # verify
@@ -297,6 +304,14 @@ def test_the_random_numbers_of_a_rank_are_state_too(tmp_path: Path) -> None:
     a, b = save(tmp_path, STATE, 2, step=1), save(tmp_path, STATE, 2, step=2, own=False)
     rows = told("diff", a, b, code=1)["own"]
     assert {(row["rank"], row["what"]) for row in rows} == {(0, "only in A"), (1, "only in A")}
+
+
+def test_what_differs_of_a_rank_is_named_where_it_can_be_read() -> None:
+    a = b'{"rng": {"python": {"$": "tuple", "v": [3, 1]}, "torch": 1}, "parts": {}}'
+    b = b'{"rng": {"python": {"$": "tuple", "v": [3, 2]}, "torch": 1}, "parts": {"extra.data": {"value": 1}}}'
+    assert parts_of(a, b) == ": rng/python, parts/extra.data"
+    for bad in (b"", b"\xff", b'{"a": NaN}', b"[" * 100_000, b"[" * 500 + b"]" * 500):
+        assert parts_of(a, bad) == ""
 
 
 def test_a_damaged_one_is_not_compared(tmp_path: Path) -> None:
