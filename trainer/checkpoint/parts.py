@@ -42,8 +42,8 @@ class Put:
         name = path
         while name in self.tensors:  # {"a.b": x, "a": {"b": y}}
             name += "'"
-        if len(name) > NAME_MAX:
-            raise StateRefused(f"{path[:60]}...: a name of more than {NAME_MAX} characters")
+        if len(name) > NAME_MAX or not tree.writable(name):
+            raise StateRefused(f"{path[:60]!r}...: a tensor's name is text of at most {NAME_MAX} characters")
         self.tensors[name] = value
         return name
 

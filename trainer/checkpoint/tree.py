@@ -39,8 +39,10 @@ def encode(value: Any, path: str, leaf: Leaf = no_leaf, room: int = ROOM) -> Any
             f"{path}: nested too deeply (or within itself): flatten what this object's state_dict() returns"
         )
     kind = type(value)
-    if value is None or kind in (bool, str):
+    if value is None or kind is bool:
         return value
+    if kind is str:
+        return value if writable(value) else _tagged("str", _base64(value.encode("utf-8", "surrogatepass")))
     if kind is int:
         return value if abs(value) < _PLAIN_INT else _tagged("int", hex(value))
     if kind is float:
@@ -89,6 +91,20 @@ def _tagged(kind: str, payload: Any) -> dict[str, Any]:
     return {_TAG: kind, "v": payload}
 
 
+def writable(text: str) -> bool:
+    """Whether UTF-8 has it: a file's name that Python could not read may hold halves of characters."""
+    if text.isascii():
+        return True
+    try:
+        return bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
 def _is_defaultdict(kind: type) -> bool:
     return kind.__name__ == "defaultdict" and kind.__module__ == "collections"
 
@@ -102,7 +118,7 @@ def _tuple(value: Any, path: str, leaf: Leaf, room: int) -> Any:
 
 
 def _dict(value: Any, path: str, leaf: Leaf, room: int) -> Any:
-    if all(type(key) is str for key in value) and _TAG not in value:
+    if all(type(key) is str and writable(key) for key in value) and _TAG not in value:
         return {key: encode(item, f"{path}.{key}", leaf, room - 1) for key, item in value.items()}
     return _tagged("dict", _pairs(value, path, leaf, room - 1))
 
@@ -131,7 +147,7 @@ def _deque(value: Any, path: str, leaf: Leaf, room: int) -> Any:
 
 
 def _bytes(value: Any, path: str, leaf: Leaf, room: int) -> Any:
-    return _tagged(type(value).__name__, base64.b64encode(value).decode("ascii"))
+    return _tagged(type(value).__name__, _base64(value))
 
 
 def _complex(value: Any, path: str, leaf: Leaf, room: int) -> Any:
@@ -152,7 +168,7 @@ def _other(value: Any, path: str, leaf: Leaf) -> Any:
             raise StateRefused(
                 f"{path}: a numpy array of {value.nbytes} bytes: give a tensor instead (torch.from_numpy)"
             )
-        data = base64.b64encode(numpy.ascontiguousarray(value).tobytes()).decode("ascii")
+        data = _base64(numpy.ascontiguousarray(value).tobytes())
         return _tagged("nparray", [value.dtype.str, list(value.shape), data])
     kind = type(value)
     raise StateRefused(
@@ -204,6 +220,7 @@ _DECODERS: Final[dict[str, Callable[[Any, Callable[[Any], Any]], Any]]] = {
     "int": lambda payload, leaf: int(payload, 16),
     "float": lambda payload, leaf: float(payload),
     "complex": lambda payload, leaf: complex(*_items_back(payload, leaf)),
+    "str": lambda payload, leaf: base64.b64decode(payload, validate=True).decode("utf-8", "surrogatepass"),
     "bytes": lambda payload, leaf: base64.b64decode(payload, validate=True),
     "bytearray": lambda payload, leaf: bytearray(base64.b64decode(payload, validate=True)),
     "tuple": lambda payload, leaf: tuple(_items_back(payload, leaf)),
