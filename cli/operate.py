@@ -97,7 +97,10 @@ def limit_note(known: books.Books, run: RunState, resume_before_step: int | None
         return ". This run has told of no checkpoint: does it load by CheckpointManager?"
     if newest.step < resume_before_step:
         return f". Its newest checkpoint is that of step {newest.step}: nothing needs to be set aside"
-    return f". Checkpoints of step {resume_before_step} and beyond are set aside, not deleted"
+    return (
+        f". Checkpoints of step {resume_before_step} and beyond are set aside, not deleted."
+        " If none lies before that step, the job does not start again: `rankpulse ckpt ls DIR` shows what there is"
+    )
 
 
 async def cordon(settings: Settings, node: str, reason: str, *, out: bool) -> str:
