@@ -12,9 +12,17 @@ torch = pytest.importorskip("torch")
 
 from ckpt_worlds import bits, build, state_bits, train, world  # noqa: E402
 
-from rankpulse.trainer.checkpoint import CheckpointManager, SaveFailed, StateMismatch, StateRefused  # noqa: E402
+from rankpulse.trainer.checkpoint import (  # noqa: E402
+    CheckpointManager,
+    SaveFailed,
+    StateMismatch,
+    StateRefused,
+    load_sharded,
+    save_sharded,
+)
 from rankpulse.trainer.checkpoint.files import Files  # noqa: E402
 from rankpulse.trainer.checkpoint.reader import read_manifest, scan, verify  # noqa: E402
+from rankpulse.trainer.checkpoint.saving import How  # noqa: E402
 
 pytestmark = pytest.mark.live
 KINDS = ("ddp", "zero", "fsdp")
@@ -76,6 +84,20 @@ def test_under_ddp_each_rank_writes_its_part_of_one_copy(tmp_path: Path) -> None
 
     with safe_open(f"{path}/shard-00001.safetensors", framework="pt") as file:
         assert any(key.startswith("model.") or key.startswith("optim.") for key in file.keys())  # noqa: SIM118
+
+
+def test_the_functions_know_the_world_by_themselves(tmp_path: Path) -> None:
+    """One checkpoint of two ranks, not two of one rank each, though nobody names the ranks."""
+
+    def work(rank: int) -> Any:
+        state = {"weights": {"w": torch.arange(10.0)}}
+        saved = save_sharded(str(tmp_path / "ck"), state, 1, how=How(mode="sharded"))
+        empty = {"weights": {"w": torch.zeros(10)}}
+        resumed = load_sharded(str(tmp_path / "ck"), empty)
+        return [saved.path, saved.shards, resumed and resumed.path, empty["weights"]["w"].tolist()]
+
+    first, second = world(2, work, tmp_path)
+    assert first == second == [first[0], 2, first[0], list(map(float, range(10)))]
 
 
 def test_ranks_that_have_drifted_apart_are_not_mixed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

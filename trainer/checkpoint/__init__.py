@@ -36,21 +36,21 @@ from rankpulse.trainer.checkpoint.errors import (
 from rankpulse.trainer.checkpoint.manifest import ShardManifest
 
 if TYPE_CHECKING:
-    from rankpulse.trainer.checkpoint.loading import Resumed, load_sharded
+    from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
     from rankpulse.trainer.checkpoint.manager import CheckpointManager
-    from rankpulse.trainer.checkpoint.saving import Saved, save_sharded
+    from rankpulse.trainer.checkpoint.saving import How, Saved, save_sharded
     from rankpulse.trainer.checkpoint.writer import write_file
 
 __all__ = [
-    "CheckpointError", "CheckpointManager", "ChecksumDiffers", "Damaged", "ForeignShard", "ManifestInvalid",
+    "CheckpointError", "CheckpointManager", "ChecksumDiffers", "Damaged", "ForeignShard", "How", "ManifestInvalid",
     "NewerSchema", "NotCovered", "NothingVerified", "RanksLost", "Refused", "Resumed", "SaveFailed", "Saved",
     "ShardCountDiffers", "ShardManifest", "ShardMissing", "StateMismatch", "StateRefused", "Truncated",
-    "WorldSizeChanged", "load_sharded", "save_sharded", "write_file",
+    "Where", "WorldSizeChanged", "load_sharded", "save_sharded", "write_file",
 ]  # fmt: skip
 
 _LATER = {
-    "CheckpointManager": "manager", "Resumed": "loading", "Saved": "saving", "load_sharded": "loading",
-    "save_sharded": "saving", "write_file": "writer",
+    "CheckpointManager": "manager", "How": "saving", "Resumed": "loading", "Saved": "saving", "Where": "loading",
+    "load_sharded": "loading", "save_sharded": "saving", "write_file": "writer",
 }  # fmt: skip
 
 

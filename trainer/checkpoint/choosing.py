@@ -1,10 +1,11 @@
 """Which checkpoints may be loaded, and who verifies which file."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rankpulse.trainer.checkpoint.errors import NothingVerified
 from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.manifest import ShardManifest
 from rankpulse.trainer.checkpoint.reader import Found
 from rankpulse.trainer.checkpoint.rotation import set_aside as put_aside
 from rankpulse.trainer.checkpoint.together import Together
@@ -30,20 +31,34 @@ def limit_of(given: int | None, environ: Mapping[str, str]) -> int | None:
 
 def too_late(committed: Sequence[Found], limit: int, environ: Mapping[str, str]) -> tuple[Found, ...]:
     """Those of step `limit` or later. What the run has saved since it was asked for is not meant: to obey once more,
-    after another crash, sets nothing aside of that. Where the round of the asking is not told, it is the one before
-    this."""
+    after another crash, sets nothing aside of that. Where the round of the asking is told, rounds say what was saved
+    since; else (a limit in the program or the environment stays there) whether its saver had obeyed the same limit."""
     who = identity(environ)
-    number, asked_in = who["round"], environ.get(ASKED_IN, "").strip()
-    if asked_in.isascii() and asked_in.isdigit() and len(asked_in) <= 9:
-        number = min(number, int(asked_in) + 1)
+    asked_in = environ.get(ASKED_IN, "").strip()
+    told = asked_in.isascii() and asked_in.isdigit() and len(asked_in) <= 9
+
+    def saved_since(manifest: ShardManifest) -> bool:
+        if told and who["round"] >= 0:
+            first = min(who["round"], int(asked_in) + 1)
+            return bool(manifest.run_uid == who["run_uid"] and manifest.round >= first)
+        return manifest.resumed_before_step == limit and _same_run(manifest, who)
+
     return tuple(
-        found for found in committed if found.step >= limit and not _saved_since(found, who["run_uid"], number)
+        found for found in committed if found.step >= limit and not (found.manifest and saved_since(found.manifest))
     )
 
 
-def _saved_since(found: Found, run_uid: str, number: int) -> bool:
-    manifest = found.manifest
-    return number >= 0 and manifest is not None and manifest.run_uid == run_uid and manifest.round >= number
+def _same_run(manifest: ShardManifest, who: Mapping[str, Any]) -> bool:
+    """The same launch where that is known, else the same label (torchrun's own rendezvous, Slurm)."""
+    return bool(manifest.run_uid == who["run_uid"] and manifest.run_id == who["run_id"])
+
+
+def saved_since(rest: Sequence[Found], limit: int | None) -> list[str]:
+    """What is said of checkpoints that a limit does not mean, though their steps are not below it."""
+    steps = [found.step for found in rest if limit is not None and found.step >= limit]
+    if not steps:
+        return []
+    return [f"checkpoints up to step {max(steps)} were saved since this run resumed before step {limit}: they stay"]
 
 
 def set_aside(files: Files, late: Sequence[Found], limit: int) -> list[str]:

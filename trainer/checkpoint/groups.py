@@ -7,8 +7,8 @@ save would otherwise meet its collectives, and NCCL carries no CPU tensors.
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -31,6 +31,20 @@ def together() -> Together:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return Group()
     return Alone()
+
+
+@contextmanager
+def speaking(given: Together | None) -> Iterator[Together]:
+    """`given`, or this process's world for as long as the block runs."""
+    if given is not None:
+        yield given
+        return
+    own = together()
+    try:
+        yield own
+    finally:
+        if isinstance(own, Group):
+            own.close()
 
 
 class Group:

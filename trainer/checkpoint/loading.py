@@ -15,10 +15,11 @@ from rankpulse.trainer.checkpoint import choosing, reader, writer
 from rankpulse.trainer.checkpoint.candidate import Candidate
 from rankpulse.trainer.checkpoint.errors import CheckpointError, Damaged, NothingVerified, Refused, StateMismatch
 from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.groups import speaking
 from rankpulse.trainer.checkpoint.manifest import digest_of
 from rankpulse.trainer.checkpoint.parts import listed
 from rankpulse.trainer.checkpoint.state import Part, mapped
-from rankpulse.trainer.checkpoint.together import Alone, Fault, Faults, Together, everywhere, on_first
+from rankpulse.trainer.checkpoint.together import Fault, Faults, Together, everywhere, on_first
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ class Resumed:
     verify_s: float
     resharded_from: int = 0  # by how many ranks it was saved, 0: by as many as there are now
     damaged: tuple[str, ...] = ()
+    resume_before_step: int | None = None  # the limit that was obeyed
 
 
 def _nobody(event: str, **said: Any) -> object:
@@ -66,11 +68,13 @@ def load_sharded(
 ) -> Resumed | None:
     """Load the newest checkpoint in `directory` that verifies on all ranks into `state`. Called by all ranks.
 
-    state: as it was given to `save_sharded`; tensors are filled in place. None: there is no checkpoint. Raises
+    state: as it was given to `save_sharded`; tensors are filled in place. together: of all ranks of torch.distributed
+    when it is left out. None: there is no checkpoint. Raises
     NothingVerified, WorldSizeChanged, NewerSchema, StateMismatch and RanksLost, the same on all ranks.
     """
     parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
-    return _Load(os.path.abspath(directory), parts, together or Alone(), where or Where()).run()
+    with speaking(together) as world:
+        return _Load(os.path.abspath(directory), parts, world, where or Where()).run()
 
 
 class _Load:
@@ -80,11 +84,12 @@ class _Load:
         self._directory, self._parts, self._together, self._where = directory, parts, together, where
         self._skipped: list[tuple[int, str]] = []
         self._damaged: list[str] = []
+        self._limit: int | None = None
 
     def run(self) -> Resumed | None:
         began = time.monotonic()
-        limit = self._limit()
-        rows, remarks = on_first(self._together, lambda: self._listed(limit), _as_it_was)
+        self._limit = self._lowest_limit()
+        rows, remarks = on_first(self._together, self._listed, _as_it_was)
         self._say(remarks)
         if not rows:
             everywhere(self._together, self._none_here_either, _as_it_was)
@@ -102,7 +107,7 @@ class _Load:
             )
         return None
 
-    def _limit(self) -> int | None:
+    def _lowest_limit(self) -> int | None:
         """The lowest limit of all ranks: only checkpoints of earlier steps are loaded."""
         mine = everywhere(
             self._together, lambda: choosing.limit_of(self._where.resume_before_step, self._where.environ), _as_it_was
@@ -111,9 +116,9 @@ class _Load:
         found = self._together.tell(min(limits, default=None))
         return None if found is None else int(found)
 
-    def _listed(self, limit: int | None) -> list[Any]:
+    def _listed(self) -> list[Any]:
         """On rank 0: the candidates [name, step, why not], newest first, and what is to be said."""
-        listing = reader.scan(self._directory)
+        limit, listing = self._limit, reader.scan(self._directory)
         late = choosing.too_late(listing.committed, limit, self._where.environ) if limit is not None else ()
         rest = [found for found in listing.committed if found not in late]
         if limit is not None and not rest:  # and nothing is renamed: another limit may be meant
@@ -121,6 +126,7 @@ class _Load:
         remarks = choosing.set_aside(self._where.files, late, limit or 0)
         for found in late:
             self._where.tell("refused", step=found.step, reason=f"set aside: to resume before step {limit}")
+        remarks += choosing.saved_since(rest, limit)
         if not rest:
             remarks += choosing.none_here(self._directory, len(listing.partial), len(listing.aside))
         return [[[os.path.basename(found.path), found.step, _row(found.refused)] for found in rest], remarks]
@@ -157,6 +163,7 @@ class _Load:
             verify_s,
             changed,
             tuple(self._damaged),
+            self._limit,
         )
         if self._together.rank == 0:
             self._where.tell(

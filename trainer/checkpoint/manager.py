@@ -25,6 +25,7 @@ from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
+from rankpulse.trainer.checkpoint.parts import NAME_MAX
 from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, save_sharded
 from rankpulse.trainer.checkpoint.together import Together
 from rankpulse.trainer.plain import plain_float
@@ -83,6 +84,7 @@ class CheckpointManager:
         self._every_s = interval.AUTO if every_seconds is None and every_steps is None else every_seconds
         self._verified: set[str] = set()
         self._damaged: tuple[str, ...] = ()
+        self._limit: int | None = None  # that the load obeyed
         self._said: set[str] = set()
         self._last_bytes = 0
         self._save_s: float | None = None
@@ -115,6 +117,7 @@ class CheckpointManager:
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
+            self._limit = resumed.resume_before_step
         self._saved_at = self._checked_at = self._clock()
         self._checked_step, self._next_check = None, -1
         return resumed
@@ -135,8 +138,16 @@ class CheckpointManager:
         """Save now. Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost."""
         if type(step) is not int or not 0 <= step <= _LARGEST:
             raise ValueError(f"step is {step!r}: give a whole number from 0 to 10**18")
-        numbers = {str(name): plain_float(value) for name, value in (metrics or {}).items()}
-        how = How(self._mode, self._verify, self._files, self._room, clock=self._clock, say=self._say_once)
+        numbers = {_label(name): plain_float(value) for name, value in (metrics or {}).items()}
+        how = How(
+            self._mode,
+            self._verify,
+            self._files,
+            self._room,
+            clock=self._clock,
+            say=self._say_once,
+            resumed_before_step=self._limit,
+        )
         try:
             with self._phase():
                 saved = save_sharded(
@@ -253,6 +264,11 @@ def say(text: str) -> None:
     """One line for people, on stderr; names in a checkpoint are anybody's."""
     with suppress(Exception):  # it may be closed or absent
         sys.stderr.write(f"rankpulse: {printable(text, SAID_MAX)}\n")
+
+
+def _label(name: Any) -> str:
+    """The name of a metric as a manifest takes it: for a name no save is given up."""
+    return str(name).encode("utf-8", "replace").decode()[:NAME_MAX]
 
 
 def _several(given: Any) -> Sequence[Any]:

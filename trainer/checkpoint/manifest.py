@@ -126,6 +126,7 @@ class ShardManifest:
     run_uid: str = ""
     run_id: str = ""
     round: int = -1
+    resumed_before_step: int = -1  # the limit that was obeyed when the saving life began, -1: none
     schema_version: int = SCHEMA
 
     @property
@@ -210,6 +211,7 @@ def _head(manifest: ShardManifest) -> dict[str, Any]:
         "run_uid": manifest.run_uid,
         "run_id": manifest.run_id,
         "round": manifest.round,
+        "resumed_before_step": manifest.resumed_before_step,
         "metrics": {
             name: float(value) if math.isfinite(value) else str(float(value))
             for name, value in manifest.metrics.items()
@@ -284,6 +286,7 @@ def _decoded(top: dict[str, Any], path: str) -> ShardManifest:
         run_uid=strict.text(top.get("run_uid"), "run_uid"),
         run_id=strict.text(top.get("run_id"), "run_id"),
         round=strict.integer(top.get("round"), "round", -1),
+        resumed_before_step=strict.integer(top.get("resumed_before_step", -1), "resumed_before_step", -1),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from rankpulse.trainer.checkpoint import consolidated, entries, reader, writer
 from rankpulse.trainer.checkpoint.errors import CheckpointError, RanksLost, SaveFailed, StateRefused
 from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.groups import speaking
 from rankpulse.trainer.checkpoint.manifest import (
     CONSOLIDATED,
     SHARDED,
@@ -37,7 +38,7 @@ from rankpulse.trainer.checkpoint.state import (
     mapped,
     own_state,
 )
-from rankpulse.trainer.checkpoint.together import Alone, Faults, Together, everywhere, on_first
+from rankpulse.trainer.checkpoint.together import Faults, Together, everywhere, on_first
 
 AUTO: Final = "auto"
 OFF: Final = "off"
@@ -70,6 +71,7 @@ class How:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Callable[[], float] = time.monotonic
     say: Callable[[str], None] = lambda text: None
+    resumed_before_step: int | None = None  # the limit that the load before obeyed, if it had one
 
 
 def save_sharded(
@@ -84,10 +86,12 @@ def save_sharded(
     """Save `state` as a new checkpoint of `step` in `directory`, which all ranks share. Called by all ranks.
 
     state: by name modules, objects with state_dict() and load_state_dict(), dicts of tensors and plain values.
+    together: the ranks; all of torch.distributed, over a group made for this one save, when it is left out.
     Raises SaveFailed (what was there before is untouched), StateRefused (this state cannot be saved), RanksLost.
     """
     parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
-    return _Save(os.path.abspath(directory), parts, step, metrics or {}, together or Alone(), how or How()).run()
+    with speaking(together) as world:
+        return _Save(os.path.abspath(directory), parts, step, metrics or {}, world, how or How()).run()
 
 
 class _Save:
@@ -257,7 +261,7 @@ class _Save:
     def _manifest(
         self, shards: tuple[Shard, ...], tensors: tuple[TensorSpec, ...], values: Any, kind: str
     ) -> ShardManifest:
-        environ = self._how.environ
+        limit = self._how.resumed_before_step
         return ShardManifest(
             kind=kind,
             step=self._step,
@@ -268,7 +272,8 @@ class _Save:
             shards=shards,
             values=values,
             metrics={str(name): float(value) for name, value in self._metrics.items()},
-            **run_of(environ),
+            resumed_before_step=-1 if limit is None else limit,
+            **run_of(self._how.environ),
         )
 
     def _read_back(self, manifest: ShardManifest) -> None:
