@@ -73,7 +73,8 @@ def set_aside(files: Files, late: Sequence[Found], limit: int) -> list[str]:
 def nothing_before(directory: str, limit: int) -> str:
     return (
         f"{directory} has no checkpoint of a step before {limit}, and none of a later one may be loaded."
-        f" Choose a later step, or start without {LIMIT} to begin anew in an empty directory."
+        f" Start again with a later step, or without a limit (that of `rankpulse restart` ends with the launch;"
+        f" {LIMIT}, where a person set it, must go), or in an empty directory."
     )
 
 
