@@ -412,3 +412,11 @@ def test_a_limit_is_a_whole_number(limit: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="resume_before_step"):
         manager.load(resume_before_step=limit)
     assert steps(tmp_path) == [30]
+
+
+def test_for_the_name_of_a_metric_no_save_is_given_up(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, model=model())
+    manager.save(1, {"x" * 5000: 1, "\ud800": 2, "": 3, 4: 4})
+    resumed = manager.load()
+    assert resumed is not None
+    assert resumed.metrics == {"x" * 1024: 1.0, "?": 2.0, "": 3.0, "4": 4.0}

@@ -437,6 +437,8 @@ def test_another_program_is_told_what_differs(tmp_path: Path) -> None:
     net = Net()
     groups = [{"params": [parameter]} for parameter in net.parameters()]
     told("optim.0 has 7 parameter groups here and 1 in the checkpoint", net, optimizer=torch.optim.Adam(groups))
+    net = Net()
+    told("optim.0 is SGD here and was Adam when", net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1))
 
 
 def test_what_the_program_does_not_ask_for_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,8 @@ class Optimizer:
         self._outer, self._model, self._inner = outer, model, inner
 
     def encode(self, put: Put) -> Any:
-        """{"groups": [values with "params": names], "state": {name: values}}, the latter for what this rank holds."""
+        """{"kind", "groups": [values with "params": names], "state": {name: values}}, the latter for what this rank
+        holds."""
         names = self._names()
         state = {}
         for parameter, fqn in names.items():
@@ -86,6 +87,7 @@ class Optimizer:
             if held:
                 state[fqn] = tree.encode(dict(held), f"{self.name}.{fqn}", put.leaf)
         return {
+            "kind": _kind(self._inner),
             "groups": [self._group(at, group, names, put) for at, group in enumerate(self._groups())],
             "state": state,
         }
@@ -93,6 +95,7 @@ class Optimizer:
     def prepare(self, saved: Any, specs: Mapping[str, TensorSpec]) -> Prepared:
         groups, state = member(saved, "groups", self.name), member(saved, "state", self.name)
         names = self._names()
+        self._check_kind(saved.get("kind"))
         self._check_groups(groups, names)
         mine = self._mine(names)
         targets: dict[str, Any] = {}
@@ -126,6 +129,12 @@ class Optimizer:
         values = {key: value for key, value in group.items() if key != "params"}
         params = [names[parameter] for parameter in group["params"]]
         return {"values": tree.encode(values, f"{self.name}.group{at}", put.leaf), "params": params}
+
+    def _check_kind(self, saved: Any) -> None:
+        """torch takes the state of one kind into another without a word, and the settings with it."""
+        here = _kind(self._inner)
+        if here and saved and here != saved:
+            raise StateMismatch(f"{self.name} is {here} here and was {saved} when it was saved")
 
     def _check_groups(self, groups: Any, names: Mapping[Any, str]) -> None:
         live = self._groups()
@@ -176,6 +185,12 @@ class Optimizer:
         if self._outer is not self._inner:
             for outer, inner in zip(self._outer.param_groups, self._inner.param_groups, strict=True):
                 outer.update({key: value for key, value in inner.items() if key != "params"})
+
+
+def _kind(optimizer: Any) -> str:
+    """Which of torch's own optimizers it is; "" for a class of the program's, which may be renamed."""
+    kind = type(optimizer)
+    return kind.__name__ if kind.__module__.startswith("torch.optim.") else ""
 
 
 def _parameters(optimizer: Any) -> list[Any]:
