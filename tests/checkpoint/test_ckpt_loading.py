@@ -397,6 +397,21 @@ def test_a_directory_that_another_node_does_not_have_is_said_to_be_that(checkpoi
         )
 
 
+def test_a_checkpoint_that_goes_while_it_is_loaded_leads_to_the_one_that_came(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As when one job looks at what another trains, which keeps one."""
+    trainer = CheckpointManager(tmp_path, model=torch.nn.Linear(3, 2), keep_last=1)
+    trainer.save(1)
+    model, coming = torch.nn.Linear(3, 2), [2, 3]
+    model.register_state_dict_pre_hook(lambda *about: trainer.save(coming.pop(0)) if coming else None)
+    told: list[str] = []
+    resumed = load_sharded(str(tmp_path), {"model": model}, where=Where(tell=lambda event, **said: told.append(event)))
+    assert resumed is not None
+    assert (resumed.step, coming, told) == (3, [], ["loaded"])
+    assert capfd.readouterr().err == "", "nothing is damaged"
+
+
 # a person's limit
 
 

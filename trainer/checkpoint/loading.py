@@ -9,18 +9,19 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from rankpulse.trainer.checkpoint import choosing, reader, writer
 from rankpulse.trainer.checkpoint.candidate import Candidate
 from rankpulse.trainer.checkpoint.errors import CheckpointError, Damaged, NothingVerified, Refused, StateMismatch
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import speaking
-from rankpulse.trainer.checkpoint.manifest import digest_of
+from rankpulse.trainer.checkpoint.manifest import MANIFEST, digest_of
 from rankpulse.trainer.checkpoint.parts import listed
 from rankpulse.trainer.checkpoint.state import Part, mapped
 from rankpulse.trainer.checkpoint.together import Fault, Faults, Together, everywhere, on_first
 
+TRIED_MAX: Final = 100  # checkpoints that go while they are loaded, until it is given up
 T = TypeVar("T")
 
 
@@ -89,16 +90,20 @@ class _Load:
     def run(self) -> Resumed | None:
         began = time.monotonic()
         self._limit = self._lowest_limit()
-        rows, remarks = on_first(self._together, self._listed, _as_it_was)
-        self._say(remarks)
+        rows = self._candidates()
         if not rows:
             everywhere(self._together, self._none_here_either, _as_it_was)
-        for name, step, refused in rows:
+        tried = set()
+        while rows:
+            name, step, refused = rows.pop(0)
+            tried.add(name)
             path = os.path.join(self._directory, name)
             try:
                 return self._resumed(path, step, refused, began)
             except Damaged as damaged:
-                self._skip(path, step, str(damaged))
+                gone = self._skip(path, step, str(damaged))
+            if gone and len(tried) < TRIED_MAX:  # somebody saves there: there is a newer one
+                rows = [row for row in self._candidates() if row[0] not in tried]
         if self._skipped:
             reasons = "".join(f"\n  step {step}: {reason}" for step, reason in self._skipped)
             raise NothingVerified(
@@ -115,6 +120,12 @@ class _Load:
         limits = [limit for limit in self._together.gather(mine) if limit is not None]
         found = self._together.tell(min(limits, default=None))
         return None if found is None else int(found)
+
+    def _candidates(self) -> list[Any]:
+        """[name, step, why not] of what is there now, the newest first."""
+        rows, remarks = on_first(self._together, self._listed, _as_it_was)
+        self._say(remarks)
+        return list(rows)
 
     def _listed(self) -> list[Any]:
         """On rank 0: the candidates [name, step, why not], newest first, and what is to be said."""
@@ -186,12 +197,18 @@ class _Load:
     def _all(self, work: Callable[[], T]) -> T:
         return everywhere(self._together, work, _worst)
 
-    def _skip(self, path: str, step: int, reason: str) -> None:
+    def _skip(self, path: str, step: int, reason: str) -> bool:
+        """Whether it was no damage: rotation, or a person, has removed it meanwhile."""
+        gone = on_first(self._together, lambda: not os.path.lexists(os.path.join(path, MANIFEST)), _as_it_was)
+        if gone:
+            self._skipped.append((step, f"{path} was removed while it was loaded"))
+            return True
         self._skipped.append((step, reason))
         self._damaged.append(path)
         self._say([f"checkpoint of step {step} is skipped: {reason}"])
         if self._together.rank == 0:
             self._where.tell("refused", step=step, reason=reason)
+        return False
 
     def _say(self, texts: Sequence[str]) -> None:
         if self._together.rank == 0:
