@@ -10,8 +10,9 @@ from rankpulse.cli.ckpt_ls import on_disk
 from rankpulse.cli.ckpt_place import one
 from rankpulse.cli.ckpt_progress import Clock, bar, size
 from rankpulse.cli.failing import Failed
-from rankpulse.trainer.checkpoint import recut
+from rankpulse.trainer.checkpoint import reader, recut
 from rankpulse.trainer.checkpoint.files import Files
+from rankpulse.trainer.checkpoint.manifest import ShardManifest
 
 MOST_RANKS: Final = 65536
 
@@ -21,6 +22,7 @@ def run(where: str, to: int, out: str | None, step: int | None, as_json: bool) -
     if not 1 <= to <= MOST_RANKS:
         raise Failed(f"--to must be a number of ranks between 1 and {MOST_RANKS}, not {to}")
     path = one(where, step)
+    _shared_out(path, reader.read_manifest(path), to)
     target = out or os.path.dirname(os.path.abspath(path))
     _there(target)
     clock, bars = Clock(), Bars(on_disk(path))
@@ -41,6 +43,17 @@ def run(where: str, to: int, out: str | None, step: int | None, as_json: bool) -
         show.as_json(_told(path, done, clock))
     else:
         _page(path, done, clock)
+
+
+def _shared_out(path: str, manifest: ShardManifest, to: int) -> None:
+    """Raises `Failed` when ranks differed in a part: half of it would be lost, and the new ranks would have none."""
+    own = manifest.values.get("own") if isinstance(manifest.values, dict) else None
+    if own and isinstance(own, list) and to != manifest.world_size:
+        raise Failed(
+            f"{show.plain(path)}: {show.plain(', '.join(map(str, own)))} was another on each of"
+            f" {manifest.world_size} ranks, and cannot be cut for {to}. A job that loads with allow_reshard=True says"
+            " what it can take"
+        )
 
 
 def _there(directory: str) -> None:

@@ -360,6 +360,13 @@ def test_reshard_refuses_what_it_cannot_do(some: Path) -> None:
     assert reader.scan(str(some / "out")).committed == ()
 
 
+def test_reshard_does_not_lose_what_each_rank_had_for_itself(tmp_path: Path) -> None:
+    path = save(tmp_path, STATE, 2, values={"parts": {}, "own": ["extra.data"]})
+    refused(ckpt("reshard", path, "--to", 1), "extra.data", "another on each of 2 ranks")
+    assert len(list(tmp_path.iterdir())) == 1
+    assert told("reshard", path, "--to", 2)["world_size"] == 2
+
+
 def test_reshard_says_when_the_disk_is_full_and_leaves_nothing(tmp_path: Path) -> None:
     path = save(tmp_path, {"w": tensor("F32", (5000,))}, 2)
     code = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (4000, 4000))\n" + _BLOCKED
