@@ -92,7 +92,7 @@ def test_progress_counts_every_byte_of_every_shard(tmp_path: Path, level: str) -
     read: list[int] = []
     manifest = reader.verify(path, level, read.append)
     assert sum(read) == sum(shard.bytes for shard in manifest.shards)
-    reader.verify_shard(path, manifest, manifest.shards[0], level, cold=True)
+    reader.verify_bytes(path, manifest.shards[0], level)
 
 
 def test_an_unknown_level_is_a_mistake(tmp_path: Path) -> None:
@@ -157,3 +157,19 @@ def test_a_process_short_of_files_calls_no_checkpoint_damaged(tmp_path: Path) ->
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not isinstance(refused.value, Damaged), "an older one is not to be tried"
+
+
+def test_a_manifest_that_has_not_changed_is_read_once(tmp_path: Path) -> None:
+    old, new = (store.save(store.Quick(), str(tmp_path), step) for step in (1, 2))
+    memo: reader.Memo = {}
+    first = reader.scan(str(tmp_path), memo).committed
+    assert [(found.path, found.nbytes, found.refused) for found in first] == [
+        (found.path, found.nbytes, found.refused) for found in reader.scan(str(tmp_path)).committed
+    ]
+    again = reader.scan(str(tmp_path), memo).committed
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    Path(old, MANIFEST).write_bytes(b"{}")
+    assert [bool(found.refused) for found in reader.scan(str(tmp_path), memo).committed] == [False, True]
+    shutil.rmtree(new)
+    reader.scan(str(tmp_path), memo)
+    assert list(memo) == [old]

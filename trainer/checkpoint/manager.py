@@ -84,6 +84,7 @@ class CheckpointManager:
         self._every_s = interval.AUTO if every_seconds is None and every_steps is None else every_seconds
         self._verified: set[str] = set()
         self._damaged: tuple[str, ...] = ()
+        self._memo: reader.Memo = {}
         self._limit: int | None = None  # that the load obeyed
         self._said: set[str] = set()
         self._last_bytes = 0
@@ -227,7 +228,13 @@ class CheckpointManager:
     def _removed(self, keep: int, needed: int) -> int:
         """Remove all but `keep`, never the last verified one. The bytes that are missing nevertheless. On rank 0."""
         room = rotation.make_room(
-            self._files, self._directory, keep=keep, verified=self._verified, needed=needed, damaged=self._damaged
+            self._files,
+            self._directory,
+            keep=keep,
+            verified=self._verified,
+            needed=needed,
+            damaged=self._damaged,
+            memo=self._memo,
         )
         if room.failed:
             say(room.failed)

@@ -286,7 +286,7 @@ def _decoded(top: dict[str, Any], path: str) -> ShardManifest:
         run_uid=strict.text(top.get("run_uid"), "run_uid"),
         run_id=strict.text(top.get("run_id"), "run_id"),
         round=strict.integer(top.get("round"), "round", -1),
-        resumed_before_step=strict.integer(top.get("resumed_before_step", -1), "resumed_before_step", -1),
+        resumed_before_step=strict.integer(top.get("resumed_before_step"), "resumed_before_step", -1),
     )
 
 

@@ -11,9 +11,9 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 import xxhash
 
@@ -31,7 +31,7 @@ from rankpulse.trainer.checkpoint.errors import (
     ShardMissing,
     Truncated,
 )
-from rankpulse.trainer.checkpoint.manifest import MANIFEST, SHARDED, Shard, ShardManifest
+from rankpulse.trainer.checkpoint.manifest import MANIFEST, SHARDED, Shard, ShardManifest, digest_of
 from rankpulse.trainer.checkpoint.strictjson import Unfit, shown
 
 FULL: Final = "full"  # sha256: nobody could have changed a byte
@@ -72,18 +72,34 @@ def name_of(step: int, save_id: str) -> str:
     return f"step-{step:08d}-{save_id}"
 
 
-def scan(directory: str) -> Listing:
-    """All that is there. A directory that does not exist has nothing; one that cannot be read is NothingVerified."""
+Memo: TypeAlias = dict[str, tuple[tuple[int, ...], Found]]  # what was read of the manifests at these paths, and when
+
+
+def scan(directory: str, memo: Memo | None = None) -> Listing:
+    """All that is there. A directory that does not exist has nothing; one that cannot be read is NothingVerified.
+
+    memo: manifests that have not changed since the last scan with it are not read again; of those only what a list
+    tells is known then, not the tensors.
+    """
     committed, partial, aside = [], [], []
     for path, step, save_id in _ours(directory):
         if os.path.basename(path).startswith(ASIDE):
             aside.append(path)
         elif _has_manifest(path):
-            committed.append(_found(path, step, save_id))
+            committed.append(_found(path, step, save_id) if memo is None else _remembered(memo, path, step, save_id))
         else:
             partial.append(path)
     committed.sort(key=_newest_first)
+    if memo is not None:
+        for path in memo.keys() - {found.path for found in committed}:
+            del memo[path]
     return Listing(tuple(committed), tuple(partial), tuple(aside))
+
+
+def attempts(directory: str) -> tuple[str, ...]:
+    """The directories of saves that never became checkpoints, or are going on. Raises as `scan` does."""
+    paths = [path for path, _, _ in _ours(directory) if not os.path.basename(path).startswith(ASIDE)]
+    return tuple(path for path in paths if not _has_manifest(path))
 
 
 def count(directory: str) -> int:
@@ -99,7 +115,9 @@ def _ours(directory: str) -> Iterator[tuple[str, int, str]]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise NothingVerified(f"{directory}: cannot be listed: {error.strerror}. Make it readable first.") from None
+        raise NothingVerified(
+            f"{directory}: cannot be listed: {error.strerror}. Is it a directory, and readable?"
+        ) from None
     for name in names:
         path = os.path.join(directory, name)
         said = _NAME.fullmatch(name.removeprefix(ASIDE))
@@ -133,6 +151,27 @@ def _found(path: str, step: int, save_id: str) -> Found:
         return Found(path, step, save_id, manifest=read_manifest(path))
     except Refused as refused:
         return Found(path, step, save_id, refused=refused)
+
+
+def _remembered(memo: Memo, path: str, step: int, save_id: str) -> Found:
+    try:
+        seen = os.lstat(os.path.join(path, MANIFEST))
+    except OSError:
+        return _found(path, step, save_id)
+    mark = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    known = memo.get(path)
+    if known is None or known[0] != mark:
+        found = _found(path, step, save_id)
+        if found.manifest:
+            found = replace(found, manifest=_outline(found.manifest))
+        known = memo[path] = (mark, found)
+    return known[1]
+
+
+def _outline(manifest: ShardManifest) -> ShardManifest:
+    """Without what makes a manifest large."""
+    shards = tuple(replace(shard, ranges=(), boxes=()) for shard in manifest.shards)
+    return replace(manifest, tensors=(), values=None, shards=shards)
 
 
 def _newest_first(found: Found) -> tuple[float, float, str]:
@@ -240,6 +279,13 @@ def judged(checkpoint: str, data: bytes) -> ShardManifest:
     return manifest
 
 
+def same_manifest(checkpoint: str, digest: str) -> None:
+    """Raises Refused when the manifest at this path is not the one with this digest."""
+    found = digest_of(manifest_bytes(checkpoint))
+    if found != digest:
+        raise ChecksumDiffers(os.path.join(checkpoint, MANIFEST), digest, found or "none")
+
+
 class _Hash(Protocol):
     def update(self, data: Any, /) -> object: ...
     def hexdigest(self) -> str: ...
@@ -251,12 +297,10 @@ def verify_shard(
     shard: Shard,
     level: str = FULL,
     progress: Callable[[int], None] | None = None,
-    cold: bool = False,
 ) -> None:
     """Raises Refused when the shard's file is not what was saved.
 
-    level: "full" (sha256) or "fast" (xxh3). progress: called with the bytes read since its last call. cold: asks the
-    system to drop its cached copy first, so that it is the disk that is read.
+    level: "full" (sha256) or "fast" (xxh3). progress: called with the bytes read since its last call.
     """
     path = os.path.join(checkpoint, shard.path)
     with _Open(path) as file:
@@ -269,12 +313,21 @@ def verify_shard(
             raise
         except Refused as refused:  # most likely a flipped bit, which the checksum says more plainly
             trouble = refused
-        if cold:
-            file.forget()
         _check_hash(file, shard, level, progress)
         if trouble or not header:
             raise trouble or Damaged(path)
         _check_keys(path, header, manifest, shard)
+
+
+def verify_bytes(checkpoint: str, shard: Shard, level: str = FAST) -> None:
+    """Raises Refused when the file does not hold the bytes that its writer has counted: for that writer itself.
+
+    The system is asked to drop its cached copy first, so that it is the disk that is read.
+    """
+    with _Open(os.path.join(checkpoint, shard.path)) as file:
+        _check_size(file, shard)
+        file.forget()
+        _check_hash(file, shard, level, None)
 
 
 def _check_size(file: _Open, shard: Shard) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from rankpulse.trainer.checkpoint.errors import Damaged, NewerSchema, Refused
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import MANIFEST
-from rankpulse.trainer.checkpoint.reader import ASIDE, FAST, Found, scan, verify
+from rankpulse.trainer.checkpoint.reader import ASIDE, FAST, Found, Memo, attempts, scan, verify
 from rankpulse.trainer.checkpoint.writer import ASIDE_MANIFEST, REASON, discard, write_file
 
 _PROBE: Final = re.compile(r"\.rankpulse-[0-9a-f]{8,32}\.probe")
@@ -64,14 +64,16 @@ def make_room(
     needed: int,
     damaged: Collection[str] = (),
     verify_one: Callable[[str], object] = lambda path: verify(path, FAST),
+    memo: Memo | None = None,
 ) -> Room:
     """Removes what is surplus in `directory`, so that `needed` bytes are free if that is possible.
 
     verified: paths known to be so (loaded, or saved and read back); without one the newest that verifies is looked
     for with `verify_one`. damaged: paths known to be damaged, though their manifests are not. A checkpoint that
-    cannot be removed is said in `failed`, never raised.
+    cannot be removed is said in `failed`, never raised. memo: as `reader.scan` takes it.
     """
-    committed = [_known_damaged(found) if found.path in damaged else found for found in scan(directory).committed]
+    listed = scan(directory, memo).committed
+    committed = [_known_damaged(found) if found.path in damaged else found for found in listed]
     anchor = _anchor(committed, verified, verify_one)
     free = free_bytes(directory)
     going = surplus(committed, keep=keep, verified=anchor, free=free, needed=needed)
@@ -138,7 +140,7 @@ def sweep(files: Files, directory: str, before_ns: int, also: Collection[str] = 
     The paths removed; what cannot be removed is left for the next time, never raised.
     """
     swept: list[str] = []
-    for path in scan(directory).partial:
+    for path in attempts(directory):
         if path in also or _written_ns(path) < before_ns:
             with suppress(OSError):
                 discard(files, path)

@@ -22,6 +22,7 @@ from rankpulse.trainer.checkpoint.manifest import (
     Shard,
     ShardManifest,
     TensorSpec,
+    digest_of,
     refuse_too_many,
 )
 from rankpulse.trainer.checkpoint.parts import listed
@@ -122,9 +123,9 @@ class _Save:
             kind = kind_of(self._how.mode, nbytes, self._together.world_size)
             self._begin(nbytes + (self._together.world_size << 16), plan.division.boxes if kind == SHARDED else ())
             shard = self._written(state, plan, kind)
-            manifest = self._committed(shard, plan, kind)
+            size, shards = self._committed(shard, plan, kind)
             saved_at = self._how.clock()
-            self._read_back(manifest)
+            self._read_back(shard)
         except BaseException as error:
             wrong = isinstance(error, CheckpointError) and not isinstance(error, RanksLost)
             whole = self._stands and not wrong  # it was only not read back to the end: a load will verify it
@@ -132,9 +133,8 @@ class _Save:
                 writer.abandon(self._how.files, self._attempt)
             raise
         verified = self._how.verify_saved != OFF
-        size = sum(shard.bytes for shard in manifest.shards)
         verify_s = self._how.clock() - saved_at if verified else 0.0
-        return Saved(self._step, self._attempt, kind, size, len(manifest.shards), saved_at - began, verify_s, verified)
+        return Saved(self._step, self._attempt, kind, size, shards, saved_at - began, verify_s, verified)
 
     def _all(self, work: Callable[[], T]) -> T:
         return everywhere(self._together, work, self._failed)
@@ -243,20 +243,25 @@ class _Save:
             own=True,
         )
 
-    def _committed(self, shard: Shard | None, plan: Decided, kind: str) -> ShardManifest:
-        """The manifest, on all ranks: written when every shard is there and they cover the state."""
+    def _committed(self, shard: Shard | None, plan: Decided, kind: str) -> tuple[int, int]:
+        """The manifest is written when every shard is there and they cover the state, and seen by all ranks.
+
+        The bytes and the number of the shards. Only rank 0 knows the manifest: reading many boxes takes seconds.
+        """
         rows = self._together.gather(shard and row_of(shard))
 
-        def commit() -> None:
+        def commit() -> list[Any]:
             shards = tuple(shard_of(row) for row in rows if row)
             one = kind == CONSOLIDATED and self._together.world_size > 1
             tensors = consolidated.flat_specs(plan.division) if one else plan.division.tensors
             manifest = self._manifest(shards, tensors, plan.values, kind)
             writer.commit(self._how.files, self._attempt, manifest)
             self._stands = True
+            return [sum(one.bytes for one in shards), len(shards), digest_of(reader.manifest_bytes(self._attempt))]
 
-        self._first(commit)
-        return self._all(lambda: reader.read_manifest(self._attempt))
+        size, count, digest = self._first(commit)
+        self._all(lambda: reader.same_manifest(self._attempt, digest))
+        return size, count
 
     def _manifest(
         self, shards: tuple[Shard, ...], tensors: tuple[TensorSpec, ...], values: Any, kind: str
@@ -276,11 +281,10 @@ class _Save:
             **run_of(self._how.environ),
         )
 
-    def _read_back(self, manifest: ShardManifest) -> None:
+    def _read_back(self, shard: Shard | None) -> None:
         def read() -> None:
-            for shard in manifest.shards:
-                if shard.rank == self._together.rank:
-                    reader.verify_shard(self._attempt, manifest, shard, self._how.verify_saved, cold=True)
+            if shard is not None:
+                reader.verify_bytes(self._attempt, shard, self._how.verify_saved)
 
         if self._how.verify_saved != OFF:
             self._all(read)
