@@ -63,6 +63,14 @@ def test_every_so_many_seconds(tmp_path: Path) -> None:
     assert all(60 <= later - earlier <= 70 for earlier, later in pairwise(found))
 
 
+def test_steps_that_are_counted_anew_are_saved_too(tmp_path: Path) -> None:
+    """As when every epoch begins with 1."""
+    clock = Clock()
+    manager = CheckpointManager(tmp_path, model=model(), every_seconds=600, keep_last=9, clock=clock)
+    found = [len(saves(manager, clock, 200, 1.0)) for _ in range(6)]
+    assert sum(found) == 1200 // 600
+
+
 def test_by_itself_it_weighs_saves_against_losses(tmp_path: Path) -> None:
     clock = Clock()
     manager = CheckpointManager(tmp_path, model=model(), mtbf_s=1800.0, keep_last=9, clock=clock)

@@ -203,3 +203,17 @@ def test_setting_aside_needs_no_space_but_for_the_reason(tmp_path: Path) -> None
 
     aside = rotation.set_aside(Full(), saved(tmp_path, 2)[2], "why")
     assert reader.scan(str(tmp_path)) == reader.Listing(aside=(aside,))
+
+
+def test_what_somebody_else_removes_too_is_no_trouble(tmp_path: Path) -> None:
+    paths = saved(tmp_path, 1, 2, 3)
+
+    class Both(store.Quick):
+        """Another remover is there first."""
+
+        def unlink(self, path: str) -> None:
+            super().unlink(path)
+            super().unlink(path)
+
+    room = rotation.make_room(Both(), str(tmp_path), keep=1, verified=[paths[3]], needed=0)
+    assert (room.failed, room.verified) == ("", paths[3])

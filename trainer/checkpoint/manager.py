@@ -173,7 +173,8 @@ class CheckpointManager:
     def _due(self, step: int) -> bool:
         if self._every_steps is not None and step % self._every_steps == 0:
             return True
-        return self._every_s is not None and step >= self._next_check and self._checked(step)
+        back = self._checked_step is not None and step < self._checked_step  # counted anew: do not wait for ever
+        return self._every_s is not None and (back or step >= self._next_check) and self._checked(step)
 
     def _checked(self, step: int) -> bool:
         """A check point: rank 0 looks at its clock, and all do as it says."""
@@ -216,7 +217,7 @@ class CheckpointManager:
     def _save_failed(self, step: int, reason: str) -> None:
         self._saved_at = self._clock()  # not again at once
         if self._together.rank == 0:
-            say(f"{reason}. Training goes on; the checkpoints before are untouched.")
+            say(f"{reason.rstrip('.')}. Training goes on; the checkpoints before are untouched.")
             report.tell("save_failed", step=step, reason=reason)
 
     def _room(self, needed: int) -> str:

@@ -118,8 +118,12 @@ def free_bytes(directory: str) -> int:
 
 
 def remove(files: Files, path: str) -> None:
-    """Removes one checkpoint or attempt. At no instant is half of it taken for a whole one. Raises OSError."""
-    discard(files, path)
+    """Removes one checkpoint or attempt. At no instant is half of it taken for a whole one. Raises OSError.
+
+    What somebody else is about to remove is left to them.
+    """
+    with suppress(FileNotFoundError):
+        discard(files, path)
 
 
 def probe(files: Files, directory: str, token: str) -> int:
