@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from rankpulse.core import slot  # noqa: E402
 from rankpulse.trainer import attaching  # noqa: E402
-from rankpulse.trainer.checkpoint import CheckpointManager, RanksLost, SaveFailed, interval  # noqa: E402
+from rankpulse.trainer.checkpoint import CheckpointManager, RanksLost, SaveFailed, StateRefused, interval  # noqa: E402
 from rankpulse.trainer.checkpoint.files import Files  # noqa: E402
 from rankpulse.trainer.checkpoint.manager import say  # noqa: E402
 from rankpulse.trainer.checkpoint.reader import scan, verify  # noqa: E402
@@ -428,3 +428,9 @@ def test_for_the_name_of_a_metric_no_save_is_given_up(tmp_path: Path) -> None:
     resumed = manager.load()
     assert resumed is not None
     assert resumed.metrics == {"x" * 1024: 1.0, "?": 2.0, "": 3.0, "4": 4.0}
+
+
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StateRefused, match="model is a list"):
+        CheckpointManager(tmp_path, model=[model(), model()])
+    assert list(tmp_path.iterdir()) == []

@@ -41,6 +41,8 @@ def program(
     model: Any, optimizers: Sequence[Any], schedulers: Sequence[Any], scaler: Any, extra: Mapping[str, Any]
 ) -> tuple[Part, ...]:
     """The parts of a training program. Raises StateRefused for what cannot be saved."""
+    if not isinstance(model, torch.nn.Module):
+        raise StateRefused(f"model is a {type(model).__name__}: give the torch.nn.Module (several: as one ModuleList)")
     parts: list[Part] = [Model("model", model)]
     parts += [part_of(f"optim.{at}", optimizer, model) for at, optimizer in enumerate(optimizers)]
     parts += [Values(f"scheduler.{at}", scheduler) for at, scheduler in enumerate(schedulers)]
