@@ -21,7 +21,7 @@ from rankpulse.drills.scenes import Result
 from rankpulse.drills.witness import Witness
 
 LINES = 8
-WIDTH = 170  # of a log file or a pipe
+WIDTH = 180  # of a log file or a pipe
 CURVE_WIDTH = 100
 TABLE_WIDTH = 150  # columns that the table at the end needs
 
