@@ -4,6 +4,7 @@ torch's helpers make a step to have a state to look at, which would count in Ada
 first step changes the training) and in everything that counts steps. So only names are asked of them, through a probe.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,12 +40,13 @@ def part_of(name: str, optimizer: Any, model: Any) -> Any:
 
 
 def _zero_inner(optimizer: Any) -> Any:
-    """The optimizer in which a ZeroRedundancyOptimizer has this rank's part; None for any other."""
-    try:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-    except ImportError:  # a torch without torch.distributed
-        return None
-    return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else None
+    """The optimizer in which a ZeroRedundancyOptimizer has this rank's part; None for any other.
+
+    Its module is not imported for that: it compiles TorchScript, a third of a second at every start.
+    """
+    module = sys.modules.get("torch.distributed.optim.zero_redundancy_optimizer")
+    kind = getattr(module, "ZeroRedundancyOptimizer", None)
+    return optimizer.optim if kind is not None and isinstance(optimizer, kind) else None
 
 
 def names_of(model: Any, parameters: Sequence[Any], part: str) -> dict[Any, str]:
