@@ -76,7 +76,7 @@ _Name32 = Annotated[str, Meta(pattern=r"\A[a-z_]{0,32}\Z")]
 
 
 class Saved(msgspec.Struct, frozen=True, tag_field="event", tag="saved"):
-    """A checkpoint stands. `verified`: it was read back."""
+    """A checkpoint stands. `verified`: it was read back. `oldest`: the earliest step that is kept, -1: not known."""
 
     step: _Step
     bytes: _Bytes = 0
@@ -85,6 +85,7 @@ class Saved(msgspec.Struct, frozen=True, tag_field="event", tag="saved"):
     save_s: _Seconds = 0.0
     verified: bool = False
     verify_s: _Seconds = 0.0
+    oldest: _AnyStep = -1
 
 
 class SaveFailed(msgspec.Struct, frozen=True, tag_field="event", tag="save_failed"):

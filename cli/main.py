@@ -233,8 +233,8 @@ def restart(
 ) -> None:
     """Ask the monitor to end the present round of a run, so that torchelastic starts the next one.
 
-    Before --resume-before-step, see in `rankpulse ckpt ls DIR` that a checkpoint lies before that step: without one the
-    job does not start again.
+    With --resume-before-step a checkpoint must lie before that step (`rankpulse ckpt ls DIR`). A step before the oldest
+    that the job has told of is refused; where it told of none, a job without such a checkpoint does not start again.
 
     Example: rankpulse restart llama-1f --reason 'rank 3 reads from a dead disk'
     Example: rankpulse restart llama-1f --resume-before-step 12000 --reason 'the loss diverged at 12 100'

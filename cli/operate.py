@@ -89,10 +89,10 @@ def limit_note(known: books.Books, run: RunState, resume_before_step: int | None
     if resume_before_step < 0:
         raise Failed(f"--resume-before-step {resume_before_step}: name the step of a checkpoint, 1 or more")
     roster = next((roster for roster in known.of(Roster) if roster.round == run.round), None)
-    refusal = resumption.refused(resume_before_step, joint=roster is None or roster.joint)
+    newest = known.first(CheckpointState)
+    refusal = resumption.refused(resume_before_step, joint=roster is None or roster.joint, state=newest)
     if refusal:
         raise Failed(f"--resume-before-step {resume_before_step}: {refusal}")
-    newest = known.first(CheckpointState)
     if newest is None:
         return ". This run has told of no checkpoint: does it load by CheckpointManager?"
     if newest.step < resume_before_step:

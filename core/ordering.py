@@ -94,7 +94,9 @@ class Ordering:
             return f"no run {request.run_uid} is going on"
         if not run.elastic or not any(run.launchers.values()):
             return "it was not started by torchelastic, or that has ended: nothing would start the next round"
-        refusal = resumption.refused(request.resume_before_step, joint=run.joint is not None)
+        refusal = resumption.refused(
+            request.resume_before_step, joint=run.joint is not None, state=desk.folder.checkpoints.of(run.uid)
+        )
         if refusal:
             return refusal
         if desk.folder.ordered(run.uid, run.current.number, RELEASE) is not None:

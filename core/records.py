@@ -231,6 +231,7 @@ class CheckpointState(Record, frozen=True, kw_only=True):
     run_uid: str
     step: int = -1  # of the newest one
     verified_step: int = -1  # of the newest one that was read back, or loaded
+    oldest_step: int = -1  # of the oldest one that the job kept at its last save, -1: not known
     at: float | None = None  # when the newest one was saved or loaded
     bytes: int = 0
     kind: str = ""  # sharded | consolidated

@@ -13,8 +13,11 @@ NOT_OURS = (
 )
 
 
-def refused(resume_before_step: int, *, joint: bool) -> str:
-    """Why such a limit cannot be asked for, "" when it can (or none is)."""
+def refused(resume_before_step: int, *, joint: bool, state: CheckpointState | None) -> str:
+    """Why such a limit cannot be asked for, "" when it can (or none is). `state`: what the job has said.
+
+    A limit below which nothing lies would end a job that trains.
+    """
     if resume_before_step == -1:
         return ""
     if not 1 <= resume_before_step <= COUNT_MAX:
@@ -22,7 +25,14 @@ def refused(resume_before_step: int, *, joint: bool) -> str:
             f"no checkpoint lies before step {resume_before_step}: name one from 1 to {COUNT_MAX}; "
             "to begin anew, give the job another checkpoint directory"
         )
-    return "" if joint else NOT_OURS
+    if not joint:
+        return NOT_OURS
+    if state is not None and resume_before_step <= state.oldest_step:
+        return (
+            f"no checkpoint lies before step {resume_before_step}: at its last save the job kept none older than that "
+            f"of step {state.oldest_step}; name a later step"
+        )
+    return ""
 
 
 def loaded(run: RunView, state: CheckpointState | None) -> int | None:

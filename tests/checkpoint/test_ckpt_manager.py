@@ -263,6 +263,7 @@ def test_a_failed_save_is_said_and_told_and_training_goes_on(
     assert [said["event"] for said in (saved, failed, again, last)] == ["saved", "save_failed", "save_failed", "saved"]
     assert (saved["step"], saved["shards"], saved["kind"], saved["verified"]) == (1, 1, "consolidated", True)
     assert {"bytes", "save_s", "verify_s"} <= set(saved)
+    assert (saved["oldest"], last["oldest"]) == (1, 1)
     assert (failed["step"], "No space left" in failed["reason"]) == (2, True)
 
 

@@ -381,6 +381,17 @@ def test_what_cannot_be_a_limit_is_refused(step: int, why: str) -> None:
     assert [line for line in world.said if "refused" in line and why in line]
 
 
+@pytest.mark.parametrize(("limit", "orders"), [(39, 0), (40, 0), (41, 1)])
+def test_a_limit_below_which_nothing_is_kept_does_not_end_a_job_that_trains(limit: int, orders: int) -> None:
+    world, procs = joined()
+    saves(world, procs[0], 60, oldest=40)
+    world.run(1)
+    asks_before(world, limit)
+    assert len(world.orders()) == orders
+    said = [line for line in world.said if "kept none older than that of step 40; name a later step" in line]
+    assert len(said) == 1 - orders
+
+
 def test_a_run_that_meets_elsewhere_is_not_restarted_as_if_it_would_obey() -> None:
     world = World()
     world.arm()

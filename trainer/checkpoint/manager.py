@@ -202,12 +202,20 @@ class CheckpointManager:
         if saved.verified:
             self._verified = {saved.path}
         if self._together.rank == 0:
+            if saved.verified:
+                self._thin_out()
             report.tell(
                 "saved", step=saved.step, bytes=saved.bytes, shards=saved.shards, kind=saved.kind, save_s=saved.save_s,
                 verified=saved.verified, verify_s=saved.verify_s,
+                oldest=self._oldest(),
             )  # fmt: skip
-            if saved.verified:
-                self._thin_out()
+
+    def _oldest(self) -> int:
+        """The earliest step that can still be loaded, as far as manifests tell; -1 when that cannot be told."""
+        with suppress(CheckpointError):
+            sound = [one for one in reader.scan(self._directory, self._memo).committed if not one.refused]
+            return min((one.step for one in sound if one.path not in self._damaged), default=-1)
+        return -1
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
