@@ -1,9 +1,11 @@
-"""Waiting for an outcome instead of for time. Tests say `from support import eventually`."""
+"""Waiting for an outcome instead of for time, and work counted instead of timed. `from support import eventually`."""
 
 import asyncio
 import inspect
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import Any
 
 POLL_S = 0.02
@@ -38,3 +40,21 @@ def eventually_sync(cond: Callable[[], Any], timeout_s: float = 10.0, what: str 
 def _check(deadline: float, timeout_s: float, what: str) -> None:
     if time.monotonic() > deadline:
         raise AssertionError(f"{what}: not within {timeout_s:g} s")
+
+
+def work(call: Callable[[], object]) -> int:
+    """Lines of Python run: what a clock would measure, without the machine that it depends on."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count

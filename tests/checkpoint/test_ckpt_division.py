@@ -1,11 +1,11 @@
 """The division of a state: every element once, about equal bytes, the same everywhere, for any holders."""
 
-import time
 from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import work
 
 from rankpulse.trainer.checkpoint import division
 from rankpulse.trainer.checkpoint.coverage import expected, key_of, oversized, uncovered
@@ -180,29 +180,32 @@ def test_the_shape_of_an_entry_is_that_of_its_part() -> None:
         replicated([Item("a", "F32", (2, 3))], 1)).shards[0]) == {"a": ("F32", (2, 3))}  # fmt: skip
 
 
-def cpu_s(items: int, world: int) -> float:
-    """Processor seconds to divide `items` boxes per rank, and to check that all is covered."""
-    held = [
+def boxes(items: int, world: int) -> list[list[Item]]:
+    return [
         [Item(f"t{n}", "F32", (world, 8), Box(f"t{n}", (rank, 0), (1, 8))) for n in range(items)]
         for rank in range(world)
     ]
-    start = time.process_time()
-    assert uncovered(manifest_of(divide(held))) == ""
-    return time.process_time() - start
+
+
+def tensors(count: int) -> list[Item]:
+    return [Item(f"t{n}", "BF16", (n % 9, 64)) for n in range(count)]
 
 
 def test_the_work_grows_with_the_state_and_not_with_its_square() -> None:
-    # 16 times the boxes of each tensor: a check of pairs would take 256 times as long
-    assert cpu_s(60, 256) < 100 * max(cpu_s(60, 16), 0.001)
-    items = [Item(f"t{n}", "BF16", (n % 9, 64)) for n in range(10_000)]
-    start = time.process_time()
-    assert uncovered(manifest_of(replicated(items, 256))) == ""
-    assert time.process_time() - start < 5
+    few, many = (
+        work(lambda held=held: uncovered(manifest_of(divide(held)))) for held in (boxes(10, 16), boxes(10, 128))
+    )
+    assert many < 16 * few, "8 times the boxes of each tensor: a check of pairs takes 64 times as long"
+    few = work(lambda: uncovered(manifest_of(replicated(tensors(250), 16))))
+    many = work(lambda: uncovered(manifest_of(replicated(tensors(1000), 64))))
+    assert many < 8 * few, "4 times the tensors, and the shards: each with each takes 16 times as long"
 
 
 def test_a_thousand_shards_of_one_manifest_are_looked_at_in_one_pass() -> None:
     """What each shard must hold costs as much as it holds, not as much as the whole state has tensors."""
-    manifest = manifest_of(replicated([Item(f"t{n}", "F32", (n % 3 + 1,)) for n in range(2000)], 1000))
-    began = time.process_time()
-    assert sum(len(expected(manifest, shard)) for shard in manifest.shards) >= 2000
-    assert time.process_time() - began < 1.0, "about 5 s when each shard goes through all tensors"
+
+    def looked_at(count: int, world: int) -> int:
+        manifest = manifest_of(replicated(tensors(count), world))
+        return work(lambda: [expected(manifest, shard) for shard in manifest.shards])
+
+    assert looked_at(1000, 200) < 8 * looked_at(250, 50)
