@@ -257,6 +257,10 @@ async def test_holders_outlive_an_order_that_their_torchrun_did_not_hear(
         assert one.silent("exited")
 
 
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -301,6 +305,7 @@ async def test_evidence_is_collected_once(run_dir: str, store: MemoryStore, star
         pids = [await one.work(rank) for rank in range(2)]
         await members(desk, 2)
         os.kill(pids[1], signal.SIGSTOP)
+        await eventually(lambda: _state(pids[1]) == "T", 10, "the stop of the worker")
         await order(desk, one, [], kind="collect-7")
         told = await first(desk, records.EVIDENCE)
         await order(desk, one, [], kind="collect-7")
