@@ -47,9 +47,11 @@ lint: setup typing ## format, lint, types, import rules
 check: lint ## a minute or two: lint and the quick tests
 	$(BIN)/python -m pytest -m "not live and not drill" -n 2
 
-test: lint ## everything once: what is quick two at a time, what starts jobs and stores one by one
+JOBS = tests/drills tests/monitor
+test: lint ## everything once: two tests at a time, but whole jobs under a monitor one by one
 	$(BIN)/python -m pytest -m "not live and not drill" -n 2 --durations=5 -rs
-	$(BIN)/python -m pytest -m "live and not drill" --durations=15 -rs
+	$(BIN)/python -m pytest -m "live and not drill" -n 2 --dist loadfile $(JOBS:%=--ignore=%) --durations=5 -rs
+	$(BIN)/python -m pytest -m "live and not drill" $(JOBS) --durations=15 -rs
 
 drills: setup ## live repeats
 	$(BIN)/python -m pytest -m drill
