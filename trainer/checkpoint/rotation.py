@@ -137,15 +137,15 @@ def probe(files: Files, directory: str, token: str) -> int:
         files.unlink(path)
 
 
-def sweep(files: Files, directory: str, before_ns: int, also: Collection[str] = ()) -> tuple[str, ...]:
+def sweep(files: Files, directory: str, before_ns: int) -> tuple[str, ...]:
     """Removes attempts that never became checkpoints and were last written to before `before_ns` (see `probe`).
 
-    Younger ones are left: somebody may be saving. also: paths that go whatever their age (one's own failed attempts).
-    The paths removed; what cannot be removed is left for the next time, never raised.
+    Younger ones are left: somebody may be saving. The paths removed; what cannot be removed is left for the next
+    time, never raised.
     """
     swept: list[str] = []
     for path in attempts(directory):
-        if path in also or _written_ns(path) < before_ns:
+        if _written_ns(path) < before_ns:
             with suppress(OSError):
                 discard(files, path)
                 swept.append(path)
