@@ -51,7 +51,7 @@ app.add_typer(ckpt_app, name="ckpt")
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]
 Store = Annotated[list[str] | None, typer.Option(metavar="HOST:PORT", help="An etcd endpoint; may be repeated.")]
-Preset = Annotated[str | None, typer.Option(help="Defaults for: default, lan, wan, drill.")]
+Preset = Annotated[str | None, typer.Option(help="Defaults for: default, fast, lan, wan, drill.")]
 Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to serve HTTP; '' for nowhere.")]
 Node = Annotated[str | None, typer.Option(help="Name of this node (default: the host name).")]
 RunDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where jobs put their slots (/dev/shm/rankpulse).")]

@@ -20,7 +20,9 @@ from rankpulse.core.show import snapshot
 from rankpulse.core.sight import Sight
 
 SAID_MAX = 2000
-_OURS = r.Incident | r.Roster | r.RunState | r.CheckpointState | r.Order | r.Gate | r.Cordon  # what a leader writes
+_OURS = (  # what a leader writes
+    r.Incident | r.Roster | r.RunState | r.CheckpointState | r.RunLearned | r.FleetLearned | r.Order | r.Gate | r.Cordon
+)
 
 
 class Engine:

@@ -5,7 +5,7 @@
 
 from typing import NamedTuple, TypeAlias
 
-from rankpulse.core.records import Record
+from rankpulse.core.records import Beat, Record
 
 
 class Seen(NamedTuple):
@@ -77,7 +77,28 @@ class LeftOffice(NamedTuple):
     received_at: float
 
 
-Event: TypeAlias = Seen | Gone | Garbled | Relisted | SightLost | SightBack | CanarySeen | TookOffice | LeftOffice
+# what a direct look at an agent can come to; each is another fact
+ANSWERED = "answered"  # the agent itself spoke: it and its machine live
+ACCEPTED = "accepted"  # the machine took the connection, the agent said nothing in time: the machine lives
+REFUSED = "refused"  # the machine said that nobody listens there: it lives, its agent does not
+SILENT = "silent"  # nothing came back: the machine or the way to it is gone
+UNABLE = "unable"  # the look could not be taken, or came to nothing that can be trusted: no fact at all
+
+
+class Probed(NamedTuple):
+    """What came of a direct look at an agent, past the store."""
+
+    node: str
+    number: int  # of the `Probe` that asked for it
+    answer: str  # answered | accepted | refused | silent | unable
+    beat: Beat | None  # what the agent said of itself and its ranks, of `answered`
+    detail: str  # in words, for people
+    received_at: float
+
+
+Event: TypeAlias = (
+    Seen | Gone | Garbled | Relisted | SightLost | SightBack | CanarySeen | TookOffice | LeftOffice | Probed
+)
 
 
 class Write(NamedTuple):
@@ -110,5 +131,14 @@ class Say(NamedTuple):
     text: str
 
 
-Action: TypeAlias = Write | Create | Erase | Say
+class Probe(NamedTuple):
+    """Look at this agent directly, past the store. Disturbs nothing; what comes of it is told as `Probed`."""
+
+    node: str
+    address: str  # as the agent's state tells it, "" when it tells none
+    boot_id: str  # of the agent's machine: a loopback address means something on that one only
+    number: int
+
+
+Action: TypeAlias = Write | Create | Erase | Say | Probe
 """Done in order. When one fails the rest of the batch is dropped and the engine is told by the next listing."""

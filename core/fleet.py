@@ -10,7 +10,7 @@ import re
 
 from rankpulse.core.arrival import Arrival
 from rankpulse.core.joint import Joint, launchers_of
-from rankpulse.core.progress import PhaseClocks
+from rankpulse.core.phases import PhaseClocks
 from rankpulse.core.records import Launcher, Meeting, Member, Roster, RunRow, seated
 from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import NodeView, Process, RoundView, RunView, process_of

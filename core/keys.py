@@ -80,6 +80,12 @@ class Keys:
     def checkpoint(self, run_uid: str) -> str:
         return f"{self.runs()}{check_name(run_uid, 'run_uid')}/checkpoint"
 
+    def run_learned(self, run_uid: str) -> str:
+        return f"{self.runs()}{check_name(run_uid, 'run_uid')}/learned"
+
+    def fleet_learned(self) -> str:
+        return f"{self.prefix}learned/fleet"
+
     def orders(self) -> str:
         return f"{self.prefix}orders/"
 
@@ -189,7 +195,11 @@ def _roster_key(parts: list[str]) -> Parsed | None:
 
 
 def _of_run_key(parts: list[str]) -> Parsed | None:
-    kinds: dict[str, type[records.Record]] = {"state": records.RunState, "checkpoint": records.CheckpointState}
+    kinds: dict[str, type[records.Record]] = {
+        "state": records.RunState,
+        "checkpoint": records.CheckpointState,
+        "learned": records.RunLearned,
+    }
     kind = kinds.get(parts[2])
     return Parsed(kind, {"run_uid": parts[1]}) if kind else None
 
@@ -233,6 +243,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("rdzv", 4): _rdzv_key,
     ("incidents", 2): lambda parts: Parsed(records.Incident, {"id": parts[1]}),
     ("leader", 1): lambda parts: Parsed(records.Leader, {}),
+    ("learned", 2): lambda parts: Parsed(records.FleetLearned, {}) if parts[1] == "fleet" else None,
     ("policy", 2): lambda parts: Parsed(records.Arm, {}) if parts[1] == "arm" else None,
     ("requests", 2): lambda parts: Parsed(records.Request, {"id": parts[1]}),
 }

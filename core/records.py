@@ -81,6 +81,9 @@ class NodeState(Record, frozen=True, kw_only=True):
     capabilities: dict[str, str] = {}  # source -> "ok" or why it is missing
     devices: tuple[dict[str, Scalar], ...] = ()
     host_facts: dict[str, Scalar] = {}
+    probe: str = ""  # host:port at which the agent answers a direct look, "" when it does not
+    rack: str = ""  # the machine's rack or switch, as configured; "" when not known
+    boot_id: str = ""
 
 
 # kinds of observation
@@ -220,6 +223,34 @@ class Heard(msgspec.Struct, frozen=True, array_like=True):
     node: str
     inc: int
     seq: int
+
+
+class PhaseRow(msgspec.Struct, frozen=True, array_like=True):
+    """What a run has shown of one phase. Seconds."""
+
+    phase: str
+    count: int  # stays (of the train phase: steps) seen
+    quantiles: tuple[float, ...]  # at equal distances, from the shortest to the longest
+
+
+class RunLearned(Record, frozen=True, kw_only=True):
+    """`runs/<run_uid>/learned`: what the monitors have learned of a run's pace, so that a new leader knows it."""
+
+    run_uid: str
+    at: float
+    phases: tuple[PhaseRow, ...] = ()
+    healed_s: tuple[float, ...] = ()  # standstills of the training that passed by themselves, the newest
+
+
+class FleetLearned(Record, frozen=True, kw_only=True):
+    """`learned/fleet`: what the cost rule knows of this fleet."""
+
+    at: float
+    node_days: float = 0.0  # watched with good sight
+    deaths: int = 0  # nodes convicted that did not come back by themselves
+    healed_s: tuple[float, ...] = ()  # silences on every path that healed by themselves, the newest; seconds
+    healed: int = 0  # of all
+    restart_s: tuple[float, ...] = ()  # what restarts cost: from the conviction until the lost work was done again
 
 
 class CheckpointState(Record, frozen=True, kw_only=True):

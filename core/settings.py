@@ -40,7 +40,11 @@ class DetectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     margin_cap_s: float = 5.0  # nor, by learning alone, later than interval + this
     quantile: float = 0.999  # of the learned lateness
     prior_beats: int = 20  # the first beats of a node are judged by margin_cap_s
-    node_dead_after_s: float = 30.0  # silence, no alibi, its run stalled: say so
+    node_dead_after_s: float = 0.0  # silent on every path for so long, its run stalled: dead. 0: by the cost rule
+    unwitnessed_after_s: float = 0.0  # the same where no peer can tell whether its run stalls. 0: by the cost rule
+    rack_dead_after_s: float = 0.0  # several nodes at once (a rack, a switch). 0: by the cost rule
+    silence_ceiling_s: float = 600.0  # silent on every path for so long: an incident, whatever else speaks for it
+    restart_cost_s: float = 600.0  # what a restart costs the job, until restarts of this fleet have been measured
     sidecar_dead_after_s: float = 20.0  # silence while its job demonstrably goes on: the agent or its path is out
     shared_late_fraction: float = 0.5  # this share of the nodes late together: the path is late, not the nodes
     quiet_s: float = 30.0  # a control-plane incident closes after this much punctuality
@@ -51,6 +55,8 @@ class DetectSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     hang_floor_s: float = 4.0  # never call a train phase hung earlier
     hang_factor: float = 3.0  # times the learned p99 of step time
     hang_prior_s: float = 900.0  # deadline of a phase of which nothing is known yet
+    phase_ceiling_s: float = 7200.0  # no phase is silent for longer without a page, whatever was learned
+    straggler_factor: float = 1.3  # a rank this much slower than its peers outside of collectives is told of
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,6 +66,17 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     spool_max: int = 10_000  # observations kept while the store is away
     listen: str = "127.0.0.1:9465"  # /metrics and /healthz; "" = none
     scan_interval_s: float = 0.25  # looking for new slots
+    rack: str = ""  # this machine's rack or switch: nodes of one rack that fall silent together are judged together
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Direct looks of the monitor at agents, past the store."""
+
+    listen: str = "127.0.0.1:0"  # where an agent answers; port 0: any; "" = nowhere
+    advertise: str = ""  # host:port under which monitors reach it, "" = from `listen`
+    token_file: str = ""  # a shared secret of agents and monitors; needed to listen beyond this machine
+    interval_s: float = 0.5  # between looks at one suspect
+    timeout_s: float = 1.0  # of one look
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,12 +103,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     store: StoreSettings = StoreSettings()
     detect: DetectSettings = DetectSettings()
     agent: AgentSettings = AgentSettings()
+    probe: ProbeSettings = ProbeSettings()
     monitor: MonitorSettings = MonitorSettings()
     policy: PolicySettings = PolicySettings()
 
 
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "default": {},
+    # published operating point of `rankpulse bench detect`: a dead node within 8 s, for more false restarts
+    "fast": {"detect": {"node_dead_after_s": 6.0, "unwitnessed_after_s": 7.0, "rack_dead_after_s": 16.5}},
     # one machine room, a quiet network: suspect sooner
     "lan": {
         "detect": {"margin_floor_s": 0.5, "margin_cap_s": 3.0, "node_dead_after_s": 20.0},
@@ -168,6 +188,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "store": StoreSettings,
     "detect": DetectSettings,
     "agent": AgentSettings,
+    "probe": ProbeSettings,
     "monitor": MonitorSettings,
     "policy": PolicySettings,
 }
@@ -177,12 +198,16 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "store.timeout_s": (0.01, 3600),
     **{f"detect.{name}": (0.001, _DAY_S) for name in DetectSettings.__struct_fields__ if name.endswith("_s")},
     "detect.heartbeat_interval_s": (0.1, 60),
+    **{f"detect.{name}": (0, _DAY_S) for name in ("node_dead_after_s", "unwitnessed_after_s", "rack_dead_after_s")},
+    "detect.straggler_factor": (1, 1000),
     "detect.quantile": (0.001, 0.999999),
     "detect.prior_beats": (1, 1_000_000),
     "detect.shared_late_fraction": (0.001, 1),
     "detect.hang_factor": (1, 1000),
     "agent.spool_max": (1, 10_000_000),
     "agent.scan_interval_s": (0.05, 60),
+    "probe.interval_s": (0.05, 60),
+    "probe.timeout_s": (0.05, 60),
     "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
@@ -192,6 +217,8 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
 }
 _FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that may be empty
     "agent.node": check_name,
+    "agent.rack": check_name,
+    "probe.listen": lambda text, _key: parse_listen(text),
     "monitor.name": check_name,
     "agent.listen": lambda text, _key: parse_listen(text),
     "monitor.listen": lambda text, _key: parse_listen(text),

@@ -9,6 +9,10 @@ from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import NodeView, RunView
 
 
+def _dead_after_s(settings: DetectSettings) -> float:
+    return settings.node_dead_after_s or 30.0
+
+
 @dataclass
 class Peers:
     """What the nodes that are on time say of one run, gathered once per tick however many nodes are late."""
@@ -39,7 +43,7 @@ def gather(runs: list[RunView], fresh: set[str]) -> list[Peers]:
 def stalled(peers: Peers, now: float, settings: DetectSettings) -> bool:
     """The seen ranks stand still for longer than a node may be silent and than their phase ever took."""
     patience = max((peers.run.clocks.deadline_s(phase) for phase in peers.phases), default=0.0)
-    return peers.best is not None and now - peers.moved_at >= max(settings.node_dead_after_s, patience)
+    return peers.best is not None and now - peers.moved_at >= max(_dead_after_s(settings), patience)
 
 
 def together(late: int, watched: int, settings: DetectSettings) -> bool:
@@ -90,7 +94,7 @@ def alibi(node: str, peers: Peers) -> str | None:
 def one_silent(node: NodeView, runs: list[Peers], now: float, settings: DetectSettings) -> Diagnosis | None:
     """One node silent: its agent, its path, or the node itself."""
     last, since = node.arrival.last, node.silent_since
-    if since is None or last is None or now - last < min(settings.sidecar_dead_after_s, settings.node_dead_after_s):
+    if since is None or last is None or now - last < min(settings.sidecar_dead_after_s, _dead_after_s(settings)):
         return None
     silence, said = now - last, f"{node.name} has been silent for {now - last:.1f} s"
     mine = [peers for peers in runs if node.name in peers.by_node]
@@ -103,7 +107,7 @@ def one_silent(node: NodeView, runs: list[Peers], now: float, settings: DetectSe
         why = proof or f"no job is known to run on {node.name}"
         summary = f"the agent on {node.name} is silent, no job suffers"
         return Diagnosis(d.SIDECAR_DEAD, (), (), (node.name,), 0.8, summary, (said, why), (), since)
-    if silence < settings.node_dead_after_s:
+    if silence < _dead_after_s(settings):
         return None
     if not dead and any(peers.best is not None and peers.run.ahead.synchronous() for peers in mine):
         return None  # its peers either need it, and will soon stand still for too long, or give it an alibi

@@ -6,8 +6,10 @@ from typing import NamedTuple
 from rankpulse.core.arrival import Arrival
 from rankpulse.core.exits import Exit
 from rankpulse.core.joint import Joint
-from rankpulse.core.progress import PhaseClocks, RankProgress, RunAhead
+from rankpulse.core.phases import PhaseClocks
+from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Beat, Launcher, Member, NodeState
+from rankpulse.core.run_ahead import RunAhead
 
 RUNNING = "running"
 

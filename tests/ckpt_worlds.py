@@ -5,6 +5,7 @@ thread only can be forked.
 """
 
 import ctypes
+import faulthandler
 import json
 import os
 import select
@@ -35,6 +36,7 @@ class Ranks:
         self, size: int, work: Callable[[int], Any], directory: Path, environ: dict[str, str] | None = None
     ) -> None:
         self._pipes: dict[int, int] = {}
+        self._stacks = {rank: directory / f"stacks-{os.urandom(6).hex()}-{rank}" for rank in range(size)}
         init = directory / f"init-{os.urandom(6).hex()}"
         sys.stdout.flush()
         sys.stderr.flush()
@@ -45,6 +47,7 @@ class Ranks:
         pid = os.fork()
         if pid == 0:
             os.close(out)
+            faulthandler.register(signal.SIGUSR1, file=self._stacks[rank].open("w"), all_threads=True)
             _rank(rank, size, work, init, environ, into)
         os.close(into)
         self._pipes[rank] = out
@@ -53,6 +56,15 @@ class Ranks:
     def kill(self, ranks: Sequence[int], number: int = signal.SIGKILL) -> None:
         for rank in ranks:
             os.kill(self.pids[rank], number)
+
+    def _where(self, ranks: Sequence[int]) -> str:
+        """What ranks that do not end are doing: the Python stacks of their threads, as far as they can tell."""
+        for rank in ranks:
+            os.kill(self.pids[rank], signal.SIGUSR1)
+        deadline = time.monotonic() + 5.0
+        while time.monotonic() < deadline and not all("File" in self._stacks[rank].read_text() for rank in ranks):
+            select.select([], [], [], 0.1)
+        return "\n".join(f"rank {rank}:\n{self._stacks[rank].read_text()[:6000]}" for rank in ranks)
 
     def results(self, timeout_s: float = 60.0, *, whatever_came: bool = False) -> list[Any]:
         """What the ranks returned, None for those that were killed. Fails when one does not end, or raised
@@ -68,11 +80,12 @@ class Ranks:
                     if not data:
                         os.close(self._pipes.pop(rank))
         late = list(self._pipes)
+        where = self._where(late)
         for rank in late:
             os.kill(self.pids[rank], signal.SIGKILL)
             os.close(self._pipes.pop(rank))
         statuses = [os.waitpid(pid, 0)[1] for pid in self.pids]
-        assert not late, f"ranks {late} did not end within {timeout_s:g} s"
+        assert not late, f"ranks {late} did not end within {timeout_s:g} s; they were at\n{where}"
         if whatever_came:
             return []
         failed = [rank for rank, status in enumerate(statuses) if os.WIFEXITED(status) and os.WEXITSTATUS(status)]

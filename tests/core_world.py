@@ -50,6 +50,7 @@ class World:
     pid: int = 100
     said: list[str] = field(default_factory=list)
     actions: list[ev.Action] = field(default_factory=list)
+    probes: list[ev.Probe] = field(default_factory=list)
     canary: bool = True
     refuse_writes: bool = False
     training: bool = True
@@ -82,6 +83,8 @@ class World:
         self.actions.append(action)
         if isinstance(action, ev.Say):
             self.said.append(action.text)
+        elif isinstance(action, ev.Probe):
+            self.probes.append(action)
         elif self.refuse_writes:
             pass
         elif isinstance(action, ev.Erase):

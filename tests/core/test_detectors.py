@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rankpulse.core import records as r
 from rankpulse.core.arrival import WINDOW, Arrival
 from rankpulse.core.exits import Kind, in_words, kind_of
+from rankpulse.core.phases import PhaseClocks
 from rankpulse.core.policy import Facts, choose
-from rankpulse.core.progress import PhaseClocks
 from rankpulse.core.settings import DetectSettings
 
 D = DetectSettings()

@@ -7,8 +7,9 @@ import pytest
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.incidents import Book
+from rankpulse.core.phases import PhaseClocks
 from rankpulse.core.policy import Facts, choose
-from rankpulse.core.progress import PhaseClocks, RankProgress
+from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Incident
 from rankpulse.core.repeats import repeated, same
 from rankpulse.core.settings import DetectSettings
