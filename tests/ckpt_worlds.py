@@ -6,7 +6,6 @@ thread only can be forked.
 
 import ctypes
 import faulthandler
-import gc
 import json
 import os
 import select
@@ -23,6 +22,7 @@ import torch._dynamo
 import torch.distributed as dist
 import torch.distributed.fsdp
 import torch.distributed.optim
+from support import fork
 from torch import nn
 
 from rankpulse.trainer.checkpoint import manager as _manager  # noqa: F401 (imported before the fork)
@@ -45,13 +45,7 @@ class Ranks:
 
     def _fork(self, rank: int, size: int, work: Callable[[int], Any], init: Path, environ: dict[str, str]) -> int:
         out, into = os.pipe()
-        gc.disable()
-        pid = os.fork()
-        if pid == 0:
-            # what other tests of this process left behind is not the child's to collect: a gRPC channel, for one, would
-            # wait for its thread, which no child has
-            gc.freeze()
-        gc.enable()
+        pid = fork()
         if pid == 0:
             os.close(out)
             faulthandler.register(signal.SIGUSR1, file=self._stacks[rank].open("w"), all_threads=True)

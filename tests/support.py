@@ -1,7 +1,9 @@
 """Waiting for an outcome instead of for time, and work counted instead of timed. `from support import eventually`."""
 
 import asyncio
+import gc
 import inspect
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -58,3 +60,19 @@ def work(call: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def fork() -> int:
+    """As `os.fork`, for a child that runs on in this interpreter.
+
+    What other tests of this process left behind is not the child's to collect: a gRPC channel, for one, would wait for
+    its thread, which no child has.
+    """
+    gc.disable()
+    try:
+        child = os.fork()
+        if not child:
+            gc.freeze()
+    finally:
+        gc.enable()
+    return child

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for the main below; under 
 
 import ckpt_store as store
 from crash_world import SPACE, Counting, Failing, Forgetful, Killing, Tree, laid_out, losses, tree_of
+from support import fork
 
 from rankpulse.trainer.checkpoint import reader, rotation, writer
 from rankpulse.trainer.checkpoint.errors import CheckpointError
@@ -195,7 +196,7 @@ def killed(base: str) -> tuple[int, int]:
 
 def _dies(files: Files, directory: str, known: Known, stages: Sequence[Stage]) -> bool:
     """Plays on in a child; whether it was killed."""
-    child = os.fork()
+    child = fork()
     if not child:
         with suppress(BaseException):
             play(files, directory, known, stages)
