@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rankpulse.core.settings import BadSettings, Settings, parse
-from rankpulse.store.files import problems
+from rankpulse.store.files import problem, problems
 
 PLACES: Final = ("rankpulse.toml", "/etc/rankpulse/rankpulse.toml")
 MAX_BYTES: Final = 1024 * 1024
@@ -40,12 +40,17 @@ def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool =
     _override(tree, _from_flags(flags))
     try:
         settings = parse(tree)
-        if files and (missing := problems(settings.store)):
+        if files and (missing := problems(settings.store) + _bad_token_file(settings.probe.token_file)):
             raise BadSettings(missing)
     except BadSettings as error:
         source = str(path) if path else "command line and environment"
         raise BadSettings([f"{source}: {problem}" for problem in error.problems]) from error
     return settings
+
+
+def _bad_token_file(path: str) -> list[str]:
+    why = problem(path) if path else ""
+    return [f"probe.token_file: {why}"] if why else []
 
 
 def find(explicit: str | None, environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -58,6 +58,35 @@ def parse_listen(text: str) -> tuple[str, int]:
     return found
 
 
+def parse_peer(text: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` under which another machine is reached, taken apart. Raises `BadAddress`."""
+    found = _split(text)
+    if found is None or not 0 < found[1] < 65536 or is_wildcard(found[0]):
+        raise BadAddress(f"{text[:300]!r}: write host:port or [IPv6]:port as others reach it, the port from 1 to 65535")
+    return found
+
+
+def peer(host: str, port: int) -> str:
+    """The text that `parse_peer` takes apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there; False for names that only a resolver knows."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it means every interface."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 def _scheme(text: str) -> tuple[str, str]:
     scheme, found, rest = text.rpartition("://")
     if found and scheme.lower() not in ("http", "https"):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rankpulse.core.addresses import BadAddress, parse_endpoint, parse_listen
+from rankpulse.core.addresses import BadAddress, is_loopback, parse_endpoint, parse_listen, parse_peer
 from rankpulse.core.keys import BadName, check_name
 
 
@@ -219,6 +219,7 @@ _FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that m
     "agent.node": check_name,
     "agent.rack": check_name,
     "probe.listen": lambda text, _key: parse_listen(text),
+    "probe.advertise": lambda text, _key: parse_peer(text),
     "monitor.name": check_name,
     "agent.listen": lambda text, _key: parse_listen(text),
     "monitor.listen": lambda text, _key: parse_listen(text),
@@ -249,6 +250,11 @@ _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...
         ("store.user", "store.password_file"),
         lambda user, file: bool(user) == bool(file),
         "store.user and store.password_file go together",
+    ),
+    (
+        ("probe.listen", "probe.token_file"),
+        lambda listen, file: bool(file) or not listen or is_loopback(parse_listen(listen)[0]),
+        "probe.listen beyond this machine needs probe.token_file: a secret that agents and monitors share",
     ),
 )
 
@@ -297,8 +303,9 @@ def _problems(sections: Mapping[str, Any], unsure: Set[str]) -> list[str]:
             problems.append(f"{key}: {str(said(key))[:20]} must lie between {low:.12g} and {high:.12g}")
             bad.add(key)
     for key, check in _FORMS.items():
-        if key not in unsure and said(key):
-            problems += _refusal(key, check, said(key))
+        if key not in unsure and said(key) and (refused := _refusal(key, check, said(key))):
+            problems += refused
+            bad.add(key)
     problems += [
         text for keys, holds, text in _COMBINATIONS if not bad.intersection(keys) and not holds(*map(said, keys))
     ]

@@ -1,9 +1,6 @@
 """Who we are: user, password from a file, and the token that etcd gives for them."""
 
 import asyncio
-import logging
-import os
-import stat
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,37 +8,17 @@ from rankpulse.core.settings import StoreSettings
 from rankpulse.store.api import StoreError
 from rankpulse.store.channel import REQUIRE_LEADER, Metadata
 from rankpulse.store.errors import RPC_ERRORS, auth_is_off
+from rankpulse.store.secret import read_lines
 
 RENEW_S: Final = 120.0  # etcd's tokens live 300 s by default; JWTs are not prolonged by use
-_MAX_PASSWORD: Final = 4096
-_log = logging.getLogger(__name__)
-_warned: set[str] = set()  # said once, not at every renewal of the token
 
 
 def read_password(path: str) -> str:
     """The first line of the file. Raises `StoreError`; warns when others may read it. Never logs what it holds."""
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise StoreError(f"store.password_file {path} is not a regular file")
-            data = file.read(_MAX_PASSWORD + 1)
-    except OSError as error:
-        raise StoreError(f"cannot read store.password_file {path}: {error.strerror}") from error
-    if mode & (stat.S_IROTH | stat.S_IWOTH) and path not in _warned:
-        _warned.add(path)
-        _log.warning("%s can be read or written by everybody: chmod 600 it", path)
-    return _first_line(data, path)
-
-
-def _first_line(data: bytes, path: str) -> str:
-    try:
-        line = data.decode().splitlines()[0] if len(data) <= _MAX_PASSWORD else ""
-    except (UnicodeDecodeError, IndexError):
-        line = ""
-    if not line:
+    lines = read_lines(path, "store.password_file")
+    if not lines or not lines[0]:
         raise StoreError(f"store.password_file {path}: the first line must be the password (UTF-8, at most 4 KB)")
-    return line
+    return lines[0]
 
 
 class Identity:

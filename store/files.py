@@ -1,4 +1,4 @@
-"""The files that the store's settings name: said at once and by name when one of them cannot serve."""
+"""The files that settings name: said at once and by name when one of them cannot serve."""
 
 import os
 import stat
