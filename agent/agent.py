@@ -21,12 +21,14 @@ from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
 from rankpulse.agent.outbox import Outbox
+from rankpulse.agent.probe import ProbeServer
 from rankpulse.agent.publish import Publisher
 from rankpulse.agent.report import Report
 from rankpulse.agent.slots import Scanner
 from rankpulse.agent.together import Together
 from rankpulse.agent.watch import Workers
 from rankpulse.core import records
+from rankpulse.core.addresses import hosts_of
 from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings, run_dir
@@ -114,9 +116,11 @@ class Agent:
         vouch = self.together.vouch_dead
         self._arrivals = Arrivals(self.workers, emit, self._log, self._host.boot_id, past, vouch)
         orders = self.together.orders
-        self._report = Report(self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities)
+        self.probe = self._probe_server() if self._settings.probe.listen else None
+        probes = self.probe.counts if self.probe else {}
+        self._report = Report(self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, probes)
         listen, sessions = self._settings.agent.listen, self.together.sessions()
-        self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions)
+        self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions, self.probe)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
 
     def _open_spool(self) -> Folder | None:
@@ -143,6 +147,17 @@ class Agent:
             self._make_state,
         )
 
+    def _probe_server(self) -> ProbeServer:
+        return ProbeServer(
+            self.node,
+            self._settings.probe,
+            self._present_beat,
+            towards=hosts_of(self._settings.store.endpoints),
+            name=self._host.name,
+            clock=self._clock.monotonic,
+            log=self._log,
+        )
+
     def _together(self, emit: Callable[[Fact], None]) -> Together:
         return Together(
             self.node,
@@ -163,6 +178,11 @@ class Agent:
     def _make_beat(self, inc: int, seq: int, at: float) -> Beat:
         return build_beat(self.node, inc, seq, at, self.workers.readings())
 
+    def _present_beat(self) -> Beat:
+        """As it would be published at this moment, under the number of the last one; incarnation 0: not claimed yet."""
+        self.workers.poll_states(self._clock.monotonic())
+        return self._make_beat(self.publisher.inc, self.publisher.seq, self._clock.utc())
+
     def _make_state(self, inc: int, at: float) -> NodeState:
         return NodeState(
             node=self.node,
@@ -173,6 +193,9 @@ class Agent:
             interval_s=self._settings.detect.heartbeat_interval_s,
             capabilities=dict(self.capabilities),
             host_facts=hosts.facts(self._host),
+            probe=self.probe.address if self.probe else "",
+            rack=self._settings.agent.rack,
+            boot_id=self._host.boot_id,
         )
 
     def _able(self, source: str, problem: str) -> None:

@@ -1,4 +1,4 @@
-"""What the agent serves: the socket in its run directory, /metrics and /healthz. What cannot be served is said."""
+"""What the agent serves: its socket, /metrics and /healthz, direct looks. What cannot be served is said."""
 
 import asyncio
 import contextlib
@@ -7,13 +7,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from rankpulse.agent.http import CatalogueCollector, HttpServer
+from rankpulse.agent.probe import ProbeServer
 from rankpulse.agent.report import Report
 from rankpulse.agent.sock import LocalSocket, Session
 from rankpulse.core import catalogue
+from rankpulse.store.api import StoreError
 
 
 class Endpoints:
-    """`metrics`: their samples; `able(source, problem)` is told how each endpoint does; `sessions`: of the socket."""
+    """`metrics`: their samples; `able(source, problem)` is told how each endpoint does; `sessions`: of the socket;
+    `probe`: answers direct looks, None: nobody does."""
 
     def __init__(
         self,
@@ -23,8 +26,9 @@ class Endpoints:
         metrics: Callable[[], Any],
         able: Callable[[str, str], None],
         sessions: Mapping[str, Session],
+        probe: ProbeServer | None = None,
     ) -> None:
-        self._sessions = sessions
+        self._sessions, self._probe = sessions, probe
         self._path, self._listen, self._report = os.path.join(run_dir, "agent.sock"), listen, report
         self._metrics, self._able = metrics, able
         self._socket: LocalSocket | None = None
@@ -36,6 +40,8 @@ class Endpoints:
         if self._listen:
             self._http = HttpServer(CatalogueCollector(catalogue.AGENT, self._metrics), self._report.health)
             await self._try("http", self._http.open(self._listen), f"{self._listen}: ")
+        if self._probe:
+            await self._try("probe", self._probe.open(), f"{self._probe.listen}: ")
 
     async def open_socket(self) -> None:
         """Also again, when its directory was made anew."""
@@ -46,7 +52,7 @@ class Endpoints:
         await self._try("socket", self._socket.open())
 
     async def close(self) -> None:
-        for one in (self._socket, self._http):
+        for one in (self._socket, self._http, self._probe):
             with contextlib.suppress(OSError, TimeoutError):
                 if one:
                     await asyncio.wait_for(one.close(), 1.0)
@@ -54,7 +60,7 @@ class Endpoints:
     async def _try(self, source: str, opening: Coroutine[Any, Any, Any], where: str = "") -> None:
         try:
             await opening
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, StoreError) as error:
             text = (error.strerror if isinstance(error, OSError) else None) or str(error)
             self._able(source, f"not served: {where}{text}; the agent goes on without")
         else:

@@ -62,6 +62,11 @@ class Publisher:
         return self.held.inc if self.held else 0
 
     @property
+    def seq(self) -> int:
+        """Of the beat made last, 0 before the first of this incarnation."""
+        return self._seq
+
+    @property
     def connected(self) -> bool:
         """The name is claimed and the last beat arrived."""
         return self.held is not None and not self._failing["beats"]

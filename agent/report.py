@@ -1,7 +1,7 @@
 """The agent's own account of itself: answers on the local socket, health, metrics."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rankpulse.agent import host as hosts
@@ -22,6 +22,7 @@ class Report:
     outbox: Outbox
     orders: Orders
     capabilities: Mapping[str, str]
+    probes: Mapping[str, int] = field(default_factory=dict)  # direct looks by result
 
     def ping(self, _uid: int) -> dict[str, Any]:
         return {
@@ -64,6 +65,7 @@ class Report:
         samples["rankpulse_agent_capability"] = {
             (self.node, source): float(state == "ok") for source, state in self.capabilities.items()
         }
+        samples["rankpulse_agent_probes"] = {(self.node, result): n for result, n in self.probes.items()}
         return samples
 
 

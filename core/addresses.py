@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +49,12 @@ def parse_endpoint(text: str, *, tls: bool) -> Endpoint:
     if scheme == "http" and tls:
         raise BadAddress(f"endpoint {text!r} says http, but store.ca_file or store.cert_file asks for TLS: use https")
     return Endpoint(host, port, tls or scheme == "https")
+
+
+def hosts_of(endpoints: Iterable[str]) -> tuple[str, ...]:
+    """The hosts that endpoints name; what is no endpoint is left out."""
+    found = (_split(_scheme(text.strip())[1].removesuffix("/")) for text in endpoints)
+    return tuple(place[0] for place in found if place)
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -38,6 +38,9 @@ AGENT: Final = (
         "1 when the source works, 0 when it is missing; `state` in the store says why.",
     ),
     Metric("rankpulse_agent_orders_done", "counter", ("node",), "", "Orders carried out on this node."),
+    Metric(
+        "rankpulse_agent_probes", "counter", ("node", "result"), "", "Direct looks at this agent: answered or refused."
+    ),
 )
 
 MONITOR: Final = (
@@ -51,6 +54,14 @@ MONITOR: Final = (
     Metric("rankpulse_monitor_refused", "counter", (), "", "Records refused because they could not be read."),
     Metric("rankpulse_monitor_actions", "counter", ("kind", "result"), "", "Store actions, by result."),
     Metric("rankpulse_monitor_loop_lag_seconds", "gauge", (), "seconds", "How late the monitor's loop last woke up."),
+    Metric(
+        "rankpulse_monitor_probes",
+        "counter",
+        ("answer",),
+        "",
+        "Direct looks at agents: answered, accepted, refused, silent, or unable to look.",
+    ),
+    Metric("rankpulse_monitor_probe_seconds", "gauge", (), "seconds", "How long the last direct look took."),
     Metric("rankpulse_store_db_bytes", "gauge", (), "bytes", "Size of the store's database."),
     Metric("rankpulse_store_revision", "gauge", (), "", "Revision of the store when it was last asked."),
     Metric("rankpulse_store_alarms", "gauge", (), "", "Alarms raised in the store (NOSPACE, CORRUPT)."),
@@ -63,6 +74,13 @@ MONITOR: Final = (
         "Adaptive deadline: silence longer than this is a suspicion.",
     ),
     Metric("rankpulse_node_suspect", "gauge", ("node",), "", "1 while the node is suspected."),
+    Metric(
+        "rankpulse_node_reached",
+        "gauge",
+        ("node",),
+        "",
+        "1 when a direct look at the node's agent has come through, 0 when none has yet.",
+    ),
     Metric("rankpulse_node_leaving", "gauge", ("node",), "", "1 after the node's agent said goodbye."),
     Metric("rankpulse_run_info", "gauge", ("run_uid", "run_id"), "", "Always 1 for a run that is going on."),
     Metric("rankpulse_run_round", "gauge", ("run_uid",), "", "Round of the run."),
