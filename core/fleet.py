@@ -43,6 +43,11 @@ class Fleet:
             self.nodes[name] = NodeView(name, Arrival(self._settings))
         return self.nodes[name]
 
+    def look_anew(self, node: str) -> None:
+        """Where processes of this node belong, or whether they count, has changed: its next beat is placed anew."""
+        if node in self.nodes:
+            self.nodes[node].told = None
+
     def where(self, process: Process) -> tuple[RunView, RoundView] | None:
         """The run and round of a process, if it has been placed."""
         return self._by_process.get(process)
@@ -148,6 +153,8 @@ class Fleet:
         self._by_process.pop(process_of(member), None)
         round_.members.pop(member.rank, None)
         round_.progress.pop(member.rank, None)
+        round_.reporting_changed()
+        self.look_anew(member.node)
         if not any(view.members for view in run.rounds.values()):
             self.drop(run)
             self.merged.append(run.uid)
@@ -173,7 +180,10 @@ class Fleet:
             if member.rank not in into.members:
                 self._join(run, into, member)
         into.progress.update({rank: seen for rank, seen in old.progress.items() if rank not in into.progress})
+        into.reporting_changed()
         into.exits.update(old.exits)
+        for process in old.exits:
+            self.look_anew(process.node)
         for launcher, there in other.launchers.items():
             run.launchers.setdefault(launcher, there)
             self._by_launcher[launcher] = run
@@ -233,11 +243,15 @@ class Fleet:
                 run.ordered.discard(old)
                 for member in gone.members.values():
                     self._by_process.pop(process_of(member), None)
+                    self.look_anew(member.node)
         return run.rounds[number]
 
     def _join(self, run: RunView, round_: RoundView, member: Member) -> None:
+        if member.rank in round_.members:
+            self.look_anew(round_.members[member.rank].node)
         round_.members[member.rank] = member
         self._by_process[process_of(member)] = (run, round_)
+        self.look_anew(member.node)
         self.changed_rosters.add((run.uid, round_.number))
 
     def ended_beyond(self, kept: int) -> list[RunView]:
@@ -251,7 +265,9 @@ class Fleet:
         for index in (self._by_launcher, self._by_torchrun):
             for launcher in [launcher for launcher in run.launchers if index.get(launcher) is run]:
                 del index[launcher]
-        self._by_process = {process: found for process, found in self._by_process.items() if found[0] is not run}
+        for process in [process for process, found in self._by_process.items() if found[0] is run]:
+            del self._by_process[process]
+            self.look_anew(process.node)
 
     def mark_all_rosters(self) -> None:
         """A new leader: rounds that formed while nobody led are written down now."""

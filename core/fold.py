@@ -39,7 +39,7 @@ class Folder:
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[type, int] = {}  # records by kind
         self.refused = 0
         self.outcomes: dict[str, r.RunState] = {}  # as the store has them
         self._folded: dict[str, None] = {}
@@ -79,7 +79,7 @@ class Folder:
 
     def seen(self, event: ev.Seen, *, leading: bool) -> None:
         kind = type(event.record)
-        self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+        self.counts[kind] = self.counts.get(kind, 0) + 1
         handler = self._by_record.get(kind)
         if handler is not None:
             handler(event.record, event, leading)
@@ -291,6 +291,7 @@ class Folder:
             self.fold(event.key)
             return
         ended = exit_of(event.key, obs, event.received_at, event.revision)
+        self.fleet.look_anew(obs.node)
         if round_.exits.setdefault(process_of(member), ended).key != event.key:
             self.fold(event.key)  # told before
         if self.book.of_round(run.uid, round_.number) is None and self.book.cites(event.key):

@@ -6,13 +6,12 @@ from typing import NamedTuple
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.fleet import Fleet
+from rankpulse.core.fold_ranks import RankFolder
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.settings import DetectSettings
-from rankpulse.core.slot import PHASE_TRAIN
-from rankpulse.core.views import NodeView, Process, RoundView, RunView, Silence, process_of
+from rankpulse.core.views import NodeView, Process, RunView, Silence
 
 BEAT_SLACK = 1.5  # a beat may be that much longer than its interval
-SOONEST = 0.33  # of that: a beat that comes sooner was held up before
 MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
 
 
@@ -31,11 +30,15 @@ class BeatFolder:
     def __init__(self, fleet: Fleet, detect: DetectSettings, fold: Callable[[str], None]) -> None:
         """`fold`: told the keys of observations that have done their work."""
         self._fleet, self._detect, self._fold = fleet, detect, fold
+        self._nodes = fleet.nodes
+        self.ranks = RankFolder(fleet)
         self.returns: list[Return] = []  # taken by the judge
         self._ahead_at: dict[str, float] = {}
+        self._laggards: dict[str, RankProgress] = {}  # by run_uid: not seen for the longest, when last looked
 
     def forget(self, run: RunView) -> None:
         self._ahead_at.pop(run.uid, None)
+        self._laggards.pop(run.uid, None)
 
     def sample_run_ahead(self, run: RunView, now: float) -> None:
         """How far the ranks are apart, once per interval, when all of them have just been seen.
@@ -46,39 +49,56 @@ class BeatFolder:
         round_ = run.current
         if now - self._ahead_at.get(run.uid, float("-inf")) < interval or not round_.stepped():
             return
-        if now - min(p.seen_at for p in round_.progress.values()) > 1.25 * interval:
+        laggard = self._laggards.get(run.uid)
+        if laggard is not None and now - laggard.seen_at > 1.25 * interval:
+            return
+        laggard = self._laggards[run.uid] = min(round_.progress.values(), key=lambda rank: rank.seen_at)
+        if now - laggard.seen_at > 1.25 * interval:
             return
         self._ahead_at[run.uid] = now
         steps = [p.step for p in round_.progress.values()]
         run.ahead.saw(min(steps), max(steps))
 
     def beat(self, beat: r.Beat, event: ev.Seen, leading: bool) -> None:
+        """A heartbeat. This is where an engine spends its time: no call, loop or lookup here without need."""
+        node, now = self._nodes.get(beat.node), event.received_at
+        if node is None or beat.inc != node.inc or node.silent_since is not None or node.relisted:
+            self._unusual(beat, now, event.revision)
+            return
+        if beat.seq <= node.seq:
+            return
+        node.arrival.beat(now)
+        self.ranks.fold(node, beat, now, event.revision, self._span_s(node, beat.seq - node.seq))
+        if node.silence is not None:
+            self._moved_meanwhile(node, node.silence, beat, now)
+        node.seq, node.beat = beat.seq, beat
+
+    def _unusual(self, beat: r.Beat, now: float, revision: int) -> None:
+        """The beat of a new or restarted agent, one after a silence, or the first of a listing."""
         node = self._fleet.node(beat.node)
         if (beat.inc, beat.seq) == (node.inc, node.seq):
             return
         if (beat.inc, beat.seq) < (node.inc, node.seq) and not node.relisted:
             return
         node.relisted = False
-        silence_s = event.received_at - node.arrival.last if node.arrival.last is not None else 0.0
-        span_s = self._span_s(node, beat)
-        self._arrived(node, beat, event.received_at)
-        for row in beat.ranks:
-            if 0 <= row.run < len(beat.runs) and 0 <= row.phase < len(beat.phases):
-                self._rank(beat, row, event, span_s)
+        last = node.arrival.last
+        self._arrived(node, beat, now)
+        beats = max(beat.seq - node.seq, 1) if beat.inc == node.inc else 1
+        self.ranks.fold(node, beat, now, revision, self._span_s(node, beats))
         if node.silent_since is not None:
-            self._returned(node, beat, silence_s, event.received_at)
-        self._moved_meanwhile(node, beat, event.received_at)
+            self._returned(node, beat, now - last if last is not None else 0.0, now)
+        if node.silence is not None:
+            self._moved_meanwhile(node, node.silence, beat, now)
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
 
-    def _span_s(self, node: NodeView, beat: r.Beat) -> float:
-        """How much of the node's own time lies between this beat and the last, at most, by its own count.
+    def _span_s(self, node: NodeView, beats: int) -> float:
+        """How much of the node's own time lies between two beats that are so many apart by its own count, at most.
 
         Beats that were held up arrive late and then all at once: when they arrive says nothing of what ranks did
         in between.
         """
-        beats = beat.seq - node.seq if beat.inc == node.inc else 1
-        interval = node.state.interval_s if node.state is not None else self._detect.heartbeat_interval_s
-        return BEAT_SLACK * max(beats, 1) * interval
+        interval_s = node.state.interval_s if node.state is not None else self._detect.heartbeat_interval_s
+        return BEAT_SLACK * beats * interval_s
 
     def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:
         if beat.inc != node.inc or (node.silent_since is not None and self._others_silent(node)):
@@ -99,11 +119,8 @@ class BeatFolder:
         node.silent_since = None
         self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, None))
 
-    def _moved_meanwhile(self, node: NodeView, beat: r.Beat, now: float) -> None:
+    def _moved_meanwhile(self, node: NodeView, silence: Silence, beat: r.Beat, now: float) -> None:
         """Steps beyond what the time since the silence allows were made during it."""
-        silence = node.silence
-        if silence is None:
-            return
         since_s = now - silence.ended_at
         for row in beat.ranks:
             before = silence.steps.get((row.pid, row.start), row.step)
@@ -119,28 +136,3 @@ class BeatFolder:
                 return
         if since_s > MOVED_WITHIN_S:
             node.silence = None
-
-    def _rank(self, beat: r.Beat, row: r.RankRow, event: ev.Seen, span_s: float) -> None:
-        member = r.Member(row.rank, beat.node, row.local_rank, row.pid, row.start)
-        placed = self._fleet.place(beat.runs[row.run], member, event.received_at, event.revision)
-        if placed is None:
-            return
-        run, round_ = placed
-        if round_.members.get(row.rank) != member or process_of(member) in round_.exits:
-            return
-        self._progress(run, round_, row, beat.phases[row.phase][:16], event.received_at, span_s)
-
-    def _progress(self, run: RunView, round_: RoundView, row: r.RankRow, phase: str, now: float, span_s: float) -> None:
-        progress = round_.progress.setdefault(row.rank, RankProgress(moved_at=now, seen_at=now))
-        gap_s = now - progress.seen_at
-        progress.still_s += min(gap_s, span_s)
-        progress.timely &= span_s * SOONEST <= gap_s <= span_s
-        if (row.step, phase) != (progress.step, progress.phase):
-            elapsed = now - progress.moved_at
-            if phase != progress.phase:
-                run.clocks.stayed(progress.phase, elapsed)
-            elif phase == PHASE_TRAIN and progress.step >= 0 and progress.timely:
-                run.clocks.stepped(row.step - progress.step, elapsed)
-            progress.moved_at, progress.still_s, progress.timely = now, 0.0, True
-        progress.step, progress.phase, progress.state = row.step, phase, row.state
-        progress.first_step, progress.seen_at = row.first_step, now

@@ -1,6 +1,5 @@
 """How long may a phase last? Each phase of a run has its own clock, learned from that run's own past."""
 
-import bisect
 import math
 from collections import deque
 from dataclasses import dataclass, field
@@ -19,20 +18,22 @@ class PhaseClocks:
     """Learned durations of one run: seconds per train step, and the longest stay in every other phase."""
 
     settings: DetectSettings
-    _recent: deque[float] = field(default_factory=deque)
-    _sorted: list[float] = field(default_factory=list)
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    _sorted: list[float] | None = None
     _longest: dict[str, float] = field(default_factory=dict)
     _healed: dict[str, float] = field(default_factory=dict)  # by incident, the last few
 
-    def stepped(self, steps: int, elapsed_s: float) -> None:
-        """`steps` train steps were seen to take `elapsed_s` together."""
-        if steps <= 0 or elapsed_s < 0:
-            return
-        sample = elapsed_s / steps
-        self._recent.append(sample)
-        bisect.insort(self._sorted, sample)
-        if len(self._recent) > SAMPLES:
-            del self._sorted[bisect.bisect_left(self._sorted, self._recent.popleft())]
+    def stepped(self, steps: int, elapsed_s: float, ranks: int = 1) -> None:
+        """`steps` train steps were seen to take `elapsed_s` together, by so many ranks at once."""
+        if steps > 0 and elapsed_s >= 0:
+            self._recent.extend((elapsed_s / steps,) * ranks)
+            self._sorted = None
+
+    def _samples(self) -> list[float]:
+        """The recent step times in order; sorted when somebody asks, not whenever a beat adds one."""
+        if self._sorted is None:
+            self._sorted = sorted(self._recent)
+        return self._sorted
 
     def stayed(self, phase: str, elapsed_s: float) -> None:
         """A rank left `phase` after `elapsed_s`."""
@@ -46,15 +47,17 @@ class PhaseClocks:
 
     def typical_step_s(self) -> float | None:
         """The median time of a train step, None until enough have been seen."""
-        return self._sorted[len(self._sorted) // 2] if len(self._sorted) >= ENOUGH else None
+        samples = self._samples()
+        return samples[len(samples) // 2] if len(samples) >= ENOUGH else None
 
     def deadline_s(self, phase: str) -> float:
         """Standing still in `phase` for longer than this is a suspicion. Unknown phases get the prior."""
         if phase != PHASE_TRAIN:
             return max(self.settings.hang_prior_s, self.settings.hang_factor * self._longest.get(phase, 0.0))
-        if len(self._sorted) < ENOUGH:
+        samples = self._samples()
+        if len(samples) < ENOUGH:
             return self.settings.hang_prior_s
-        p99 = self._sorted[min(math.ceil(0.99 * len(self._sorted)), len(self._sorted)) - 1]
+        p99 = samples[min(math.ceil(0.99 * len(samples)), len(samples)) - 1]
         beat = self.settings.heartbeat_interval_s
         healed = HEALED_FACTOR * max(self._healed.values(), default=0.0)
         return max(self.settings.hang_floor_s, self.settings.hang_factor * p99 + 2 * beat, healed)

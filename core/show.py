@@ -27,7 +27,7 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "blind": sight.blind(now),
         "blind_reason": sight.why_blind(now),
         "blind_seconds_total": round(sight.blind_s, 3),
-        "events": dict(folder.counts),
+        "events": {kind.__name__: count for kind, count in folder.counts.items()},
         "refused": folder.refused,
         "cordons": {node: _cordon(cordon) for node, cordon in sorted(folder.joint.cordons.items())},
         "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},

@@ -1,14 +1,14 @@
 """What is believed of one node, one round and one run."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from rankpulse.core.arrival import Arrival
 from rankpulse.core.exits import Exit
 from rankpulse.core.joint import Joint
 from rankpulse.core.phases import PhaseClocks
-from rankpulse.core.progress import RankProgress
-from rankpulse.core.records import Beat, Launcher, Member, NodeState
+from rankpulse.core.progress import NodeClock, RankProgress
+from rankpulse.core.records import Beat, Launcher, Member, NodeState, RankRow, RunRow
 from rankpulse.core.run_ahead import RunAhead
 
 RUNNING = "running"
@@ -34,6 +34,18 @@ class Silence(NamedTuple):
     steps: dict[tuple[int, int], int]  # (pid, start) -> step in the last beat before it
 
 
+@dataclass(slots=True)
+class Told:
+    """What the last beat of a node told, and where its rows belong: all of them, in the same order."""
+
+    runs: tuple[RunRow, ...]
+    phases: tuple[str, ...]
+    names: tuple[str, ...]  # of the phases, cut to their length
+    rows: tuple[RankRow, ...]
+    ranks: list[RankProgress] = field(default_factory=list)
+    places: list["Place"] = field(default_factory=list)
+
+
 @dataclass
 class NodeView:
     """One node, as its beats show it."""
@@ -49,6 +61,9 @@ class NodeView:
     relisted: bool = False  # the next beat is taken as it is, whatever its incarnation
     silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
     goodbye_key: str = ""  # the observation in which it said so
+    clock: NodeClock = field(default_factory=NodeClock)
+    ranks: list[RankProgress] = field(default_factory=list)  # that its last beat told of
+    told: Told | None = None  # None: the next beat is placed row by row
 
 
 @dataclass
@@ -66,6 +81,8 @@ class RoundView:
     exits: dict[Process, Exit] = field(default_factory=dict)
     accounted: bool = False  # its failure is part of the incident of an earlier round
     places: frozenset[Launcher] = frozenset()  # the torchruns that met, where our rendezvous tells
+    mover: RankProgress | None = None  # the rank that moved last
+    _reporting: frozenset[int] | None = None
 
     def complete(self) -> bool:
         return 0 < self.world_size == len(self.members)
@@ -83,9 +100,15 @@ class RoundView:
     def alive(self) -> list[Member]:
         return [member for member in self.members.values() if process_of(member) not in self.exits]
 
-    def reporting(self) -> set[int]:
+    def reporting(self) -> frozenset[int]:
         """The ranks that have reported a step."""
-        return {rank for rank, progress in self.progress.items() if progress.first_step >= 0}
+        if self._reporting is None:
+            self._reporting = frozenset(rank for rank, progress in self.progress.items() if progress.first_step >= 0)
+        return self._reporting
+
+    def reporting_changed(self) -> None:
+        """Ranks came or went, or reported their first step."""
+        self._reporting = None
 
     def stepped(self) -> bool:
         """Every rank of the round has finished a step."""
@@ -128,3 +151,6 @@ class RunView:
     def launchers_gone(self) -> bool:
         """All known launchers have ended (a plain launch without torchelastic has none that counts)."""
         return self.elastic and bool(self.launchers) and not any(self.launchers.values())
+
+
+Place: TypeAlias = tuple[RunView, RoundView]  # where a process belongs

@@ -1,0 +1,126 @@
+"""Folding the rank rows of a heartbeat: what moved, and what its pace says of the run.
+
+Nearly every beat tells of the same processes as the one before, and many of no change at all. So a node remembers where
+the rows of its last beat belong (`Told`): a beat that repeats them costs one comparison, one that shows steps touches
+only what moved. Whatever else a beat tells is placed anew, row by row.
+"""
+
+from rankpulse.core import records as r
+from rankpulse.core.fleet import Fleet
+from rankpulse.core.progress import Moment, RankProgress
+from rankpulse.core.slot import PHASE_TRAIN
+from rankpulse.core.views import NodeView, Place, Told, process_of
+
+SOONEST = 0.33  # of the time that a beat may take: one that comes sooner was held up before
+PHASE_LETTERS = 16
+
+
+class RankFolder:
+    """One per engine. `remember`: off for tests, which compare it with placing every row of every beat."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.remember = True
+
+    def fold(self, node: NodeView, beat: r.Beat, now: float, revision: int, span_s: float) -> None:
+        """`span_s`: how much of the node's own time lies between this beat and the last, at most."""
+        clock, told = node.clock, node.told
+        before = (clock.seen_at, clock.heard_s, clock.untimely)
+        gap_s = now - clock.seen_at
+        clock.seen_at = now
+        clock.heard_s += gap_s if gap_s < span_s else span_s
+        if not span_s * SOONEST <= gap_s <= span_s:
+            clock.untimely += 1
+        if told is not None and beat.runs == told.runs and beat.phases == told.phases:
+            if beat.ranks == told.rows or _moved(told, beat.ranks, (now, clock.heard_s, clock.untimely)):
+                return
+        self._place_all(node, beat, before, revision)
+
+    def _place_all(self, node: NodeView, beat: r.Beat, before: Moment, revision: int) -> None:
+        """Fold row by row, and remember where they belong when all of them count, and this is settled."""
+        names = tuple(phase[:PHASE_LETTERS] for phase in beat.phases)
+        told = node.told = Told(beat.runs, beat.phases, names, beat.ranks)
+        for row in beat.ranks:
+            if not (0 <= row.run < len(beat.runs) and 0 <= row.phase < len(names)):
+                continue
+            place = self._place(node.name, beat.runs[row.run], row, node.clock.seen_at, revision)
+            if place is not None:
+                told.places.append(place)
+                told.ranks.append(self._rank(node, place, row, names[row.phase], before))
+        here = {id(rank) for rank in told.ranks}
+        for rank in node.ranks:
+            if rank.clock is node.clock and id(rank) not in here:
+                rank.left(before)
+        node.ranks = told.ranks
+        if not (self.remember and node.told is told and len(here) == len(beat.ranks)):
+            node.told = None  # somebody was placed elsewhere meanwhile, or counts nowhere
+
+    def _place(self, node: str, run_row: r.RunRow, row: r.RankRow, now: float, revision: int) -> Place | None:
+        """Where this process counts, None: nowhere (any more)."""
+        member = r.Member(row.rank, node, row.local_rank, row.pid, row.start)
+        place = self._fleet.place(run_row, member, now, revision)
+        if place is None or place[1].members.get(row.rank) != member or process_of(member) in place[1].exits:
+            return None
+        return place
+
+    def _rank(self, node: NodeView, place: Place, row: r.RankRow, phase: str, before: Moment) -> RankProgress:
+        run, round_ = place
+        moment = node.clock.moment()
+        rank = round_.progress.get(row.rank)
+        if rank is None:
+            rank = round_.progress[row.rank] = RankProgress(moved=moment, clock=node.clock)
+        elif rank.clock is not node.clock:
+            rank.joined(node.clock, before)
+        if phase != rank.phase:
+            run.clocks.stayed(rank.phase, moment[0] - rank.moved[0])
+            rank.moved, round_.mover = moment, rank
+        elif row.step != rank.step:
+            _learn(place, phase, rank.step, row.step, rank.moved, moment, 1)
+            rank.moved, round_.mover = moment, rank
+        if row.first_step != rank.first_step:
+            rank.first_step = row.first_step
+            round_.reporting_changed()
+        rank.step, rank.phase, rank.state = row.step, phase, row.state
+        return rank
+
+
+def _moved(told: Told, rows: tuple[r.RankRow, ...], moment: Moment) -> bool:
+    """Fold rows of the same processes as before. False: they are not, or tell more than steps; so look row by row.
+
+    Ranks in lockstep are learned from together: `alike` of them went from step `base` to `step` since `since`.
+    """
+    if len(rows) != len(told.rows):
+        return False
+    alike, base, step, phase, since, place = 0, -1, -1, -1, moment, told.places[0] if rows else None
+    for row, was, rank, where in zip(rows, told.rows, told.ranks, told.places, strict=True):
+        if (
+            row.pid != was.pid
+            or row.start != was.start
+            or row.rank != was.rank
+            or row.run != was.run
+            or row.local_rank != was.local_rank
+            or row.phase != was.phase
+            or row.first_step != was.first_step
+        ):
+            break
+        if row.step != was.step:
+            if row.step == step and was.step == base and rank.moved is since and row.phase == phase:
+                alike += 1
+            else:
+                if place is not None and alike:
+                    _learn(place, told.names[phase], base, step, since, moment, alike)
+                alike, base, step, phase, since, place = 1, was.step, row.step, row.phase, rank.moved, where
+                where[1].mover = rank
+            rank.step, rank.moved = row.step, moment
+        rank.state = row.state
+    else:
+        told.rows = rows
+    if place is not None and alike:
+        _learn(place, told.names[phase], base, step, since, moment, alike)
+    return told.rows is rows
+
+
+def _learn(place: Place, phase: str, base: int, step: int, since: Moment, moment: Moment, ranks: int) -> None:
+    """So many ranks went from step `base` to `step`. Beats that were held up say nothing of how long that took."""
+    if phase == PHASE_TRAIN and base >= 0 and since[2] == moment[2]:
+        place[0].clocks.stepped(step - base, moment[0] - since[0], ranks)
