@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from rankpulse.core.events import Action, Event, Garbled, LeftOffice, Seen, SightBack, TookOffice
+from rankpulse.core.events import Action, Event, Garbled, Gone, LeftOffice, Probed, Seen, SightBack, TookOffice
 from rankpulse.core.keys import Keys
+from rankpulse.core.records import NodeState
 from rankpulse.core.settings import Settings
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.election import Election
 from rankpulse.monitor.executor import DONE, FAILED, Executor, Verdict, say
+from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator, leader_sights
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.api import Listing, Lost, Sight, Store, StoreError
@@ -52,11 +54,13 @@ class Loop:
         translator: Translator,
         clock: Clock,
         vitals: Vitals,
+        prober: Prober | None = None,
     ) -> None:
-        self.engine, self.vitals = engine, vitals
+        """`prober`: looks at agents directly; None: nobody does."""
+        self.engine, self.vitals, self._prober = engine, vitals, prober
         self._store, self._keys, self._settings, self._clock = store, keys, settings, clock
         self._election, self._executor, self._canary, self._translator = election, executor, canary, translator
-        self._queue: asyncio.Queue[tuple[Sight, float]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Sight | Probed, float]] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
         self._folded = 0  # everything up to this revision is in the engine
         self._gate = 0  # no decision before this revision is folded
@@ -82,7 +86,9 @@ class Loop:
             await self.close()
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop following and looking."""
+        if self._prober is not None:
+            await self._prober.close()
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader], timeout=2.0)
@@ -99,6 +105,7 @@ class Loop:
         if not self._may_decide(now):
             return
         actions = self._decide(now)
+        self._look(actions)
         if self.office and not self._translator.lost:
             self._digest(await self._executor.run(actions))
         else:
@@ -116,16 +123,29 @@ class Loop:
         self.vitals.engine_failure = ""
         return actions
 
+    def hear(self, probed: Probed) -> None:
+        """What came of a direct look: folded in its turn among what the watch shows."""
+        self._queue.put_nowait((probed, probed.received_at))
+
+    def _look(self, actions: Iterable[Action]) -> None:
+        """Looks are no writes: they begin before those, whatever becomes of them. A standby disturbs nobody."""
+        if self._prober is not None and self.office:
+            self._prober.send(actions)
+            self._prober.rehearse()
+
     def follow_anew(self) -> None:
         """Begin with a listing: what was known of the store's content is replaced, and nothing decided before."""
         if self._reader is not None:
             self._reader.cancel()
-        self._queue = asyncio.Queue()
+        old, self._queue = self._queue, asyncio.Queue()
+        while not old.empty():  # what the old watch showed is void, what was looked at is not
+            if isinstance((kept := old.get_nowait())[0], Probed):
+                self._queue.put_nowait(kept)
         self._relisting, self._gate, self._held_since = True, 0, None
         delay = BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1] if self._failures else 0.0
         self._reader = asyncio.create_task(self._read(self._queue, delay), name="watch")
 
-    async def _read(self, queue: asyncio.Queue[tuple[Sight, float]], delay_s: float) -> None:
+    async def _read(self, queue: asyncio.Queue[tuple[Sight | Probed, float]], delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         while True:
             reason = "the watch ended"
@@ -144,6 +164,9 @@ class Loop:
     def _drain(self) -> None:
         while not self._queue.empty():
             sight, received_at = self._queue.get_nowait()
+            if isinstance(sight, Probed):
+                self._fold((sight,))
+                continue
             self._fold(self._translator.events(sight, received_at))
             for present, revision in leader_sights(sight, self._keys.leader()):
                 self._election.saw_leader(present, revision)
@@ -160,8 +183,18 @@ class Loop:
                 self.vitals.note(event.key, event.record)
             elif isinstance(event, Garbled):
                 self.vitals.refused += 1
+            self._tell_prober(event)
             self._anew |= isinstance(event, SightBack)
             self.engine.step(event)
+
+    def _tell_prober(self, event: Event) -> None:
+        """Where agents can be looked at."""
+        if self._prober is None:
+            return
+        if isinstance(event, Seen) and isinstance(event.record, NodeState):
+            self._prober.learn(event.record)
+        elif isinstance(event, Gone) and (parsed := self._keys.parse(event.key)) and parsed.kind is NodeState:
+            self._prober.forget(parsed.names["node"])
 
     def _office_news(self) -> None:
         """Tell the engine whether we lead; taking office only once all that was written before it is folded."""

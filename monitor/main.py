@@ -24,11 +24,13 @@ from rankpulse.monitor.executor import Executor
 from rankpulse.monitor.http import Pages, PortTaken
 from rankpulse.monitor.loop import Loop
 from rankpulse.monitor.metrics import registry
+from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator
 from rankpulse.monitor.upkeep import Upkeep
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.api import Store, StoreError
 from rankpulse.store.etcd import open_store
+from rankpulse.store.secret import Tokens
 
 STUCK_S: Final = 30.0  # a loop that has not turned for so long is not alive
 EXIT_BAD_SETUP: Final = 2
@@ -39,6 +41,13 @@ def default_name() -> str:
     """Host name and pid, in the characters a key may have."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname()).lstrip(".-")[:100]
     return f"{host or 'monitor'}-{os.getpid()}"
+
+
+def boot_id() -> str:
+    """Names this boot of this machine's kernel, "" where that cannot be known."""
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return file.readline().strip()
+    return ""
 
 
 def package_version() -> str:
@@ -59,6 +68,15 @@ class Monitor:
         self.loop: Loop | None = None
         self.election: Election | None = None
         self.url = ""
+        self.tokens = Tokens(settings.probe.token_file, "probe.token_file", clock=clock.now, warn=log.warning)
+        self.prober = Prober(
+            lambda probed: self.loop.hear(probed) if self.loop else None,
+            timeout_s=settings.probe.timeout_s,
+            tokens=self.tokens,
+            boot_id=boot_id(),
+            clock=clock,
+            vitals=self.vitals,
+        )
         self.pages = Pages(
             state=self.state, alive=self.alive, ready=self.not_ready, registry=registry(self.state, self.vitals)
         )
@@ -83,6 +101,7 @@ class Monitor:
             translator=Translator(keys, keys.canary(self.name), token),
             clock=clock,
             vitals=self.vitals,
+            prober=self.prober,
         )
         upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
         return [self.loop.run(), canary.run(), self.election.run(), upkeep.run()]
@@ -95,8 +114,10 @@ class Monitor:
         shown = self.engine.snapshot(self.clock.now())
         why = self._trouble(shown)
         status = self.vitals.store
+        looks = self.prober.shown()
         return {
             **shown,
+            "nodes": {name: {**node, "look": looks.get(name)} for name, node in shown.get("nodes", {}).items()},
             "monitor": self.name,
             "version": package_version(),
             "url": self.url,
@@ -143,7 +164,7 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
         if settings.monitor.listen:
             monitor.url = await monitor.pages.start(settings.monitor.listen)
             log.info("monitor %s: %s/state", monitor.name, monitor.url)
-    except (BadSettings, BadName, PortTaken) as error:
+    except (BadSettings, BadName, PortTaken, StoreError) as error:
         return _refuse(str(error))
     try:
         return await _live(monitor, await open_store(settings.store), stop)

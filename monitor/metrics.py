@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from rankpulse.core import diagnosis as d
+from rankpulse.core import events as ev
 from rankpulse.core import policy
 from rankpulse.core.catalogue import MONITOR
 from rankpulse.monitor import executor
@@ -29,6 +30,7 @@ CLASSES: Final = (
 OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
 GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
+PROBES: Final = (ev.ANSWERED, ev.ACCEPTED, ev.REFUSED, ev.SILENT, ev.UNABLE)
 ACTIONS: Final = tuple(
     (kind, result)
     for kind in ("create", "erase", "write")
@@ -68,6 +70,12 @@ def _one(value: float | None) -> list[Sample]:
 
 def _node(field: str) -> "Source":
     return lambda view, vitals: _rows(view["nodes"], lambda row: row.get(field))
+
+
+def _reached(row: Mapping[str, Any]) -> float | None:
+    """A standby looks at nobody, and says nothing."""
+    look = row.get("look")
+    return float(look["reached"]) if look and (look["reached"] or look["answer"]) else None
 
 
 def _run(read: Callable[[Mapping[str, Any]], float | None]) -> "Source":
@@ -191,12 +199,15 @@ SOURCES: Final[Mapping[str, Source]] = {
         (labels, float(n)) for labels, n in {**dict.fromkeys(ACTIONS, 0), **vitals.actions}.items()
     ),
     "rankpulse_monitor_loop_lag_seconds": lambda view, vitals: _one(vitals.loop_lag_s),
+    "rankpulse_monitor_probes": _counted(lambda vitals: vitals.probes, PROBES),
+    "rankpulse_monitor_probe_seconds": lambda view, vitals: _one(vitals.probe_s),
     "rankpulse_store_db_bytes": lambda view, vitals: _one(vitals.store.db_bytes if vitals.store else None),
     "rankpulse_store_revision": lambda view, vitals: _one(vitals.store.revision if vitals.store else None),
     "rankpulse_store_alarms": lambda view, vitals: _one(len(vitals.store.alarms) if vitals.store else None),
     "rankpulse_node_silence_seconds": _node("silence_s"),
     "rankpulse_node_deadline_seconds": _node("deadline_s"),
     "rankpulse_node_suspect": _node("suspect"),
+    "rankpulse_node_reached": lambda view, vitals: _rows(view["nodes"], _reached),
     "rankpulse_node_leaving": _node("leaving"),
     "rankpulse_run_info": _run_info,
     "rankpulse_run_round": _run(lambda run: run["round"]),

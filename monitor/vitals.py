@@ -32,6 +32,9 @@ class Vitals:
     evidence: int = 0  # answers of agents, since then
     counted: dict[str, None] = field(default_factory=dict)  # keys of those
 
+    probes: Counter[str] = field(default_factory=Counter)  # direct looks that the engine asked for, by answer
+    probe_s: float | None = None  # how long the last one took
+
     def note(self, key: str, record: Record) -> None:
         """Count a record that was seen, if it is one that is counted."""
         if isinstance(record, Incident):
