@@ -31,10 +31,10 @@ class RankFolder:
         clock.heard_s += gap_s if gap_s < span_s else span_s
         if not span_s * SOONEST <= gap_s <= span_s:
             clock.untimely += 1
-        if told is not None and beat.runs == told.runs and beat.phases == told.phases:
-            if beat.ranks == told.rows or _moved(told, beat.ranks, (now, clock.heard_s, clock.untimely)):
-                return
-        self._place_all(node, beat, before, revision)
+        if told is not None and beat.ranks == told.rows and beat.runs == told.runs and beat.phases == told.phases:
+            return
+        if told is None or not _moved(told, beat, (now, clock.heard_s, clock.untimely)):
+            self._place_all(node, beat, before, revision)
 
     def _place_all(self, node: NodeView, beat: r.Beat, before: Moment, revision: int) -> None:
         """Fold row by row, and remember where they belong when all of them count, and this is settled."""
@@ -72,11 +72,13 @@ class RankFolder:
         elif rank.clock is not node.clock:
             rank.joined(node.clock, before)
         if phase != rank.phase:
-            run.clocks.stayed(rank.phase, moment[0] - rank.moved[0])
-            rank.moved, round_.mover = moment, rank
+            run.clocks.stayed(rank.phase, moment[0] - rank.moved[0], moment[0], rank.first_step)
+            rank.moved, round_.witness = moment, row.rank
         elif row.step != rank.step:
+            if rank.first_step < 0 <= row.first_step:
+                run.clocks.stayed(rank.phase, moment[0] - rank.moved[0], moment[0], -1)
             _learn(place, phase, rank.step, row.step, rank.moved, moment, 1)
-            rank.moved, round_.mover = moment, rank
+            rank.moved, round_.witness = moment, row.rank
         if row.first_step != rank.first_step:
             rank.first_step = row.first_step
             round_.reporting_changed()
@@ -84,12 +86,13 @@ class RankFolder:
         return rank
 
 
-def _moved(told: Told, rows: tuple[r.RankRow, ...], moment: Moment) -> bool:
+def _moved(told: Told, beat: r.Beat, moment: Moment) -> bool:
     """Fold rows of the same processes as before. False: they are not, or tell more than steps; so look row by row.
 
     Ranks in lockstep are learned from together: `alike` of them went from step `base` to `step` since `since`.
     """
-    if len(rows) != len(told.rows):
+    rows = beat.ranks
+    if len(rows) != len(told.rows) or beat.runs != told.runs or beat.phases != told.phases:
         return False
     alike, base, step, phase, since, place = 0, -1, -1, -1, moment, told.places[0] if rows else None
     for row, was, rank, where in zip(rows, told.rows, told.ranks, told.places, strict=True):
@@ -110,7 +113,7 @@ def _moved(told: Told, rows: tuple[r.RankRow, ...], moment: Moment) -> bool:
                 if place is not None and alike:
                     _learn(place, told.names[phase], base, step, since, moment, alike)
                 alike, base, step, phase, since, place = 1, was.step, row.step, row.phase, rank.moved, where
-                where[1].mover = rank
+                where[1].witness = row.rank
             rank.step, rank.moved = row.step, moment
         rank.state = row.state
     else:
@@ -123,4 +126,4 @@ def _moved(told: Told, rows: tuple[r.RankRow, ...], moment: Moment) -> bool:
 def _learn(place: Place, phase: str, base: int, step: int, since: Moment, moment: Moment, ranks: int) -> None:
     """So many ranks went from step `base` to `step`. Beats that were held up say nothing of how long that took."""
     if phase == PHASE_TRAIN and base >= 0 and since[2] == moment[2]:
-        place[0].clocks.stepped(step - base, moment[0] - since[0], ranks)
+        place[0].clocks.stepped(step - base, moment[0] - since[0], ranks, step, place[1].number)

@@ -66,8 +66,8 @@ class RankProgress:
         self.clock = NodeClock(*before)
 
     def joined(self, clock: NodeClock, before: Moment) -> None:
-        """Beats of a node tell of it (again); the time since `before` counts, that in which nobody told of it does not."""
-        at, heard_s, untimely = self.moved
+        """Beats of a node tell of it again; what counts is the time since `before`, not that in which none did."""
+        at, _, untimely = self.moved
         late = self.clock.untimely - untimely
         self.moved = (at, before[1] - self.stale_s(), before[2] - late)
         self.clock = clock

@@ -4,6 +4,7 @@ A standstill is a suspicion first, shortly before its phase's deadline: then evi
 give it. Past the deadline it is diagnosed, by the evidence or, without any, by what the beats say.
 """
 
+import math
 from typing import NamedTuple
 
 from rankpulse.core import diagnosis as d
@@ -41,6 +42,9 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
     the run.
     """
     round_ = run.current
+    doubts = _Doubts(run, fresh, early_s, floor_s)
+    if not round_.exits and round_.witness in round_.progress and doubts.of(round_.witness):
+        return None  # as nearly always: one rank that moves is enough
     if not _watched_whole(run, round_) or any(exit_.kind is not Kind.CLEAN for exit_ in round_.exits.values()):
         return None
     left = tuple(exit_.member for exit_ in round_.exits.values())
@@ -48,25 +52,39 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
         return None  # most have ended by themselves: the rest is tidying up after the training
     gone = {member.rank for member in left}
     watched = {rank: progress for rank, progress in round_.progress.items() if rank not in gone}
-    if not watched or any(progress.resting() for progress in watched.values()):
+    doubtful = next((rank for rank in watched if doubts.of(rank)), None)
+    if doubtful is not None or not watched:
+        round_.witness = -1 if doubtful is None else doubtful
         return None
-    if any(round_.members[rank].node not in fresh for rank in watched):
-        return None
-    lasted_s = min(progress.stale_s() for progress in watched.values())
-    starting = not round_.reporting()  # the first step compiles, connects and reads: nothing is learned of that
-    spares = [_spare_s(run, progress, floor_s, starting=starting) for progress in watched.values()]
-    if lasted_s <= 0 or any(spare_s + min(early_s, EARLY_SHARE * limit_s) < 0 for spare_s, limit_s in spares):
-        return None
-    spare_s = min(spares)[0]
+    spare_s = min(progress.stale_s() - doubts.limit_s(progress) for progress in watched.values()) + doubts.unseen_s
     highest, known = max(p.step for p in watched.values()), any(view.reporting() for view in run.rounds.values())
+    lasted_s = min(progress.stale_s() for progress in watched.values())
     return Stand(watched, left, highest, lasted_s, spare_s >= 0, spare_s >= OVERDUE_S, known)
 
 
-def _spare_s(run: RunView, progress: RankProgress, floor_s: float | None, *, starting: bool) -> tuple[float, float]:
-    """By how much a rank is past its deadline (negative: not yet), and the deadline."""
-    limit_s = run.clocks.deadline_s(PHASE_INIT if starting else progress.phase)
-    limit_s = limit_s if floor_s is None else min(limit_s, floor_s)
-    return progress.stale_s() + BEATS_LATE * run.clocks.settings.heartbeat_interval_s - limit_s, limit_s
+class _Doubts:
+    """What of one rank is enough to say that the current round of its run does not stand still for too long."""
+
+    def __init__(self, run: RunView, fresh: set[str], early_s: float, floor_s: float | None) -> None:
+        self._run, self._round, self._fresh, self._early_s = run, run.current, fresh, early_s
+        self._floor_s = math.inf if floor_s is None else floor_s
+        self._limits: dict[str, float] = {}  # by phase
+        self.unseen_s = BEATS_LATE * run.clocks.settings.heartbeat_interval_s
+
+    def of(self, rank: int) -> bool:
+        """It rests, is not seen, or moved not long enough ago."""
+        progress = self._round.progress[rank]
+        if progress.resting() or self._round.members[rank].node not in self._fresh:
+            return True
+        stale_s, limit_s = progress.stale_s(), self.limit_s(progress)
+        return stale_s <= 0 or stale_s + self.unseen_s - limit_s + min(self._early_s, EARLY_SHARE * limit_s) < 0
+
+    def limit_s(self, progress: RankProgress) -> float:
+        """The deadline of its phase. The first step compiles, connects and reads: nothing is learned of that."""
+        phase = progress.phase if self._round.reporting() else PHASE_INIT
+        if phase not in self._limits:
+            self._limits[phase] = min(self._run.clocks.deadline_s(phase), self._floor_s)
+        return self._limits[phase]
 
 
 def _watched_whole(run: RunView, round_: RoundView) -> bool:

@@ -84,17 +84,19 @@ class Suspicions:
 
     def _found_before(self, run: RunView) -> bool:
         """Whether this standstill is known: an incident tells of it, or somebody asked for evidence at this step."""
-        incident = self._incident(run)
+        if self._incident(run) is not None:
+            return True
+        number = run.current.number
+        asked = [k for k in self._desk.folder.orders if k[:2] == (run.uid, number) and k[2].startswith(COLLECT)]
+        if not asked:  # as nearly always: no look at every rank
+            return False
         step = max((p.step for p in run.current.progress.values()), default=-1)
-        return incident is not None or self._order(run, step) is not None
+        return (run.uid, number, f"{COLLECT}{max(step, 0)}") in asked
 
     def _incident(self, run: RunView) -> r.Incident | None:
         found = self._desk.book.of_round(run.uid, run.current.number)
         standstill = found is not None and found.state == "open" and found.klass in (d.COLLECTIVE_HANG, d.UNKNOWN)
         return found if standstill else None
-
-    def _order(self, run: RunView, step: int) -> r.Order | None:
-        return self._desk.folder.ordered(run.uid, run.current.number, f"{COLLECT}{max(step, 0)}")
 
     def _with_evidence(self, run: RunView, stand: Stand) -> Diagnosis | None:
         incident = self._incident(run)

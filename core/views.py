@@ -81,8 +81,13 @@ class RoundView:
     exits: dict[Process, Exit] = field(default_factory=dict)
     accounted: bool = False  # its failure is part of the incident of an earlier round
     places: frozenset[Launcher] = frozenset()  # the torchruns that met, where our rendezvous tells
-    mover: RankProgress | None = None  # the rank that moved last
+    witness: int = -1  # a rank that was lately seen to move (or to rest, or not to be seen): look at it before all
     _reporting: frozenset[int] | None = None
+
+    @property
+    def mover(self) -> RankProgress | None:
+        """The rank that moved last, or another that tells at once that the round does not stand still."""
+        return self.progress.get(self.witness)
 
     def complete(self) -> bool:
         return 0 < self.world_size == len(self.members)
