@@ -1,63 +1,193 @@
-"""How long may a phase last? Each phase of a run has its own clock, learned from that run's own past."""
+"""How long may a phase last? Each phase of a run has its own clock, learned from that run's own past.
 
-import math
+A duration counts once per event, not once per rank: sixteen ranks that leave an evaluation together are one stay, and
+a step that all of them make is one step. What is learned is that of the slowest, for that is what everybody waits for.
+"""
+
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rankpulse.core.pace import Pace
+from rankpulse.core.recent import Recent
+from rankpulse.core.records import PhaseRow, RunLearned
 from rankpulse.core.settings import DetectSettings
-from rankpulse.core.slot import PHASE_TRAIN
+from rankpulse.core.slot import PHASE_CLOSED, PHASE_INIT, PHASE_PAUSED, PHASE_TRAIN
 
-SAMPLES = 400
-ENOUGH = 20
+# Clocks that no job can announce: their names are longer than a phase's may be.
+START = "until the first step"  # it compiles, connects and reads, whatever the phase is called meanwhile
+AT_WORK = "unannounced work"  # standing still in a train phase, and seen at work by its agent: it recompiles, for one
+AT_WORK_PRIOR_S = 180.0
+SAMPLES = 400  # train steps remembered: minutes, so that a lasting change of pace is learned
+STAYS = 64  # of every other phase
+ENOUGH = 20  # steps from which on they are believed
+ENOUGH_STAYS = 3  # the same of stays, which are rare
+OUTLIERS = 5  # from so many stays on a single one far off is not believed
+PHASES_KEPT = 32  # a job may announce any name
+HIGH = 0.99
+FAR_MORE = 2  # times as many events: then another monitor's knowledge is taken
 HEALED_KEPT = 5  # stalls that passed by themselves
 HEALED_FACTOR = 1.5
+HEALED_STEPS = 20_000  # steps seen after which such a stall is forgotten
+BEATS_LATE = 2  # intervals: a step may be made one before its beat, and the last one shown so late
+_RESTING = frozenset((PHASE_PAUSED, PHASE_CLOSED))
+_STARTING = frozenset((PHASE_INIT, PHASE_TRAIN))
+
+
+def clock_of(phase: str, first_step: int) -> str:
+    """Whose clock runs for a rank in `phase` whose first step was `first_step` (-1: none yet)."""
+    return START if first_step < 0 and phase in _STARTING else phase
+
+
+@dataclass
+class Stays:
+    """The stays in one phase. Stays that overlap are one event, and the longest of them is what it took."""
+
+    recent: Recent = field(default_factory=lambda: Recent(STAYS))
+    longest: float = 0.0  # of the event that may still go on
+    first_end: float | None = None  # when its first rank left
+
+    def add(self, elapsed_s: float, now: float | None) -> None:
+        """A rank left after `elapsed_s`. `now`: when; None: by itself an event."""
+        if now is not None and self.first_end is not None and now - elapsed_s <= self.first_end:
+            self.longest = max(self.longest, elapsed_s)
+            return
+        self.settle()
+        self.longest, self.first_end = elapsed_s, now
+        if now is None:
+            self.longest, self.first_end = 0.0, None
+            self.recent.add(elapsed_s)
+
+    def settle(self) -> None:
+        """The event is over."""
+        if self.first_end is not None:
+            self.recent.add(self.longest)
+            self.longest, self.first_end = 0.0, None
+
+    def count(self) -> int:
+        """Events seen, the last one too."""
+        return self.recent.count + (self.first_end is not None)
+
+    def high(self, apart: float) -> float:
+        """How long they take at most, seconds."""
+        now = self.longest if self.first_end is not None else 0.0
+        seen = self.recent.high(HIGH, apart, OUTLIERS) if len(self.recent) else 0.0
+        alone = len(self.recent) >= OUTLIERS and now > apart * seen
+        return seen if alone else max(seen, now)
 
 
 @dataclass
 class PhaseClocks:
-    """Learned durations of one run: seconds per train step, and the longest stay in every other phase."""
+    """Learned durations of one run: seconds per train step, and of stays in every other phase, over all its rounds."""
 
     settings: DetectSettings
-    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    _sorted: list[float] | None = None
-    _longest: dict[str, float] = field(default_factory=dict)
-    _healed: dict[str, float] = field(default_factory=dict)  # by incident, the last few
+    pace: Pace = field(default_factory=Pace)
+    _steps: Recent = field(default_factory=lambda: Recent(SAMPLES))
+    _stays: dict[str, Stays] = field(default_factory=dict)
+    _healed: deque[tuple[str, float, int]] = field(default_factory=lambda: deque(maxlen=HEALED_KEPT))
+    _front: tuple[int, int] = (0, -1)  # round, and the highest step that it has shown
 
-    def stepped(self, steps: int, elapsed_s: float, ranks: int = 1) -> None:
-        """`steps` train steps were seen to take `elapsed_s` together, by so many ranks at once."""
-        if steps > 0 and elapsed_s >= 0:
-            self._recent.extend((elapsed_s / steps,) * ranks)
-            self._sorted = None
+    def stepped(self, steps: int, elapsed_s: float, ranks: int = 1, step: int | None = None, round_: int = 0) -> None:
+        """`steps` train steps up to `step` of a round were seen to take `elapsed_s`, by so many ranks.
 
-    def _samples(self) -> list[float]:
-        """The recent step times in order; sorted when somebody asks, not whenever a beat adds one."""
-        if self._sorted is None:
-            self._sorted = sorted(self._recent)
-        return self._sorted
+        Only who shows a step first tells something new: the others make the same one. Without `step` each counts.
+        """
+        if step is not None:
+            number, front = self._front
+            if round_ == number and step <= front and steps >= 0:
+                return
+            self._front = (round_, step)  # also a lower one: the job went back within its round
+        if steps <= 0 or elapsed_s < 0:
+            return
+        sample = elapsed_s / steps
+        self._steps.add(sample)
+        self.pace.add(sample)
 
-    def stayed(self, phase: str, elapsed_s: float) -> None:
-        """A rank left `phase` after `elapsed_s`."""
-        self._longest[phase] = max(self._longest.get(phase, 0.0), elapsed_s)
+    def stayed(self, phase: str, elapsed_s: float, now: float | None = None, first_step: int = 0) -> None:
+        """A rank left `phase` after `elapsed_s`, at `now`; `first_step` as it was until then."""
+        name = clock_of(phase, first_step)
+        if name == PHASE_TRAIN or name in _RESTING or elapsed_s < 0:
+            return
+        stays = self._stays.get(name)
+        if stays is None:
+            if len(self._stays) >= PHASES_KEPT:
+                return
+            stays = self._stays[name] = Stays()
+        stays.add(elapsed_s, now)
 
     def healed(self, incident: str, stall_s: float) -> None:
         """A standstill of the training passed by itself after `stall_s`: such a one is no hang the next time."""
-        self._healed.setdefault(incident, stall_s)
-        while len(self._healed) > HEALED_KEPT:
-            del self._healed[next(iter(self._healed))]
+        if all(known != incident for known, _, _ in self._healed):
+            self._healed.append((incident, stall_s, self._steps.count))
 
     def typical_step_s(self) -> float | None:
         """The median time of a train step, None until enough have been seen."""
-        samples = self._samples()
-        return samples[len(samples) // 2] if len(samples) >= ENOUGH else None
+        return self._steps.quantile(0.5) if len(self._steps) >= ENOUGH else None
 
-    def deadline_s(self, phase: str) -> float:
-        """Standing still in `phase` for longer than this is a suspicion. Unknown phases get the prior."""
-        if phase != PHASE_TRAIN:
-            return max(self.settings.hang_prior_s, self.settings.hang_factor * self._longest.get(phase, 0.0))
-        samples = self._samples()
-        if len(samples) < ENOUGH:
-            return self.settings.hang_prior_s
-        p99 = samples[min(math.ceil(0.99 * len(samples)), len(samples)) - 1]
-        beat = self.settings.heartbeat_interval_s
-        healed = HEALED_FACTOR * max(self._healed.values(), default=0.0)
-        return max(self.settings.hang_floor_s, self.settings.hang_factor * p99 + 2 * beat, healed)
+    def high_s(self, clock: str) -> float | None:
+        """How long a step, or a stay in another phase, takes at most (p99); None until enough have been seen.
+
+        A step's beat shows it up to one interval late, so that two in a row may seem an interval further apart.
+        """
+        if clock == PHASE_TRAIN:
+            if len(self._steps) < ENOUGH:
+                return None
+            seen = self._steps.high(HIGH, self.settings.hang_factor, ENOUGH)
+            return max(seen - self.settings.heartbeat_interval_s, self._steps.quantile(0.5))
+        stays = self._stays.get(clock)
+        return stays.high(self.settings.hang_factor) if stays is not None and stays.count() >= ENOUGH_STAYS else None
+
+    def deadline_s(self, clock: str) -> float:
+        """Standing still for longer than this is a suspicion. `clock`: a phase, or what `clock_of` says."""
+        detect, high = self.settings, self.high_s(clock)
+        if high is None:
+            return max(self._prior_s(clock), detect.hang_factor * self._longest_s(clock))
+        learned = detect.hang_factor * high
+        if clock != PHASE_TRAIN:
+            return max(detect.hang_floor_s, learned)
+        healed = min(HEALED_FACTOR * self._healed_s(), detect.hang_prior_s)
+        return max(detect.hang_floor_s, learned + BEATS_LATE * detect.heartbeat_interval_s, healed)
+
+    def _prior_s(self, clock: str) -> float:
+        return min(AT_WORK_PRIOR_S, self.settings.hang_prior_s) if clock == AT_WORK else self.settings.hang_prior_s
+
+    def _longest_s(self, clock: str) -> float:
+        stays = self._stays.get(clock)
+        return stays.high(self.settings.hang_factor) if stays is not None else 0.0
+
+    def _healed_s(self) -> float:
+        """The longest stall that passed by itself lately."""
+        return max((s for _, s, at in self._healed if self._steps.count - at <= HEALED_STEPS), default=0.0)
+
+    # --- what outlives this monitor
+
+    def counts(self) -> int:
+        """How much has been learned: grows with every event."""
+        stays = sum(stays.count() for stays in self._stays.values())
+        return self._steps.count + stays + len(self._healed)
+
+    def rows(self) -> Iterable[tuple[str, int, tuple[float, ...]]]:
+        """What is known of each phase: clock, events seen, durations at equal distances."""
+        for stays in self._stays.values():
+            stays.settle()
+        known = {PHASE_TRAIN: self._steps, **{name: stays.recent for name, stays in sorted(self._stays.items())}}
+        return [(name, recent.count, recent.marks()) for name, recent in known.items() if recent.count]
+
+    def record(self, run_uid: str, at: float) -> RunLearned:
+        """What is known, for monitors to come."""
+        rows = tuple(PhaseRow(name, count, marks) for name, count, marks in self.rows())
+        return RunLearned(run_uid=run_uid, at=at, phases=rows, healed_s=tuple(s for _, s, _ in self._healed))
+
+    def take(self, learned: RunLearned) -> None:
+        """What another monitor has learned of this run, where that is far more than this one has seen itself.
+
+        What was seen here is newer: it stays, and counts as part of what the other saw.
+        """
+        for row in learned.phases[: PHASES_KEPT + 1]:
+            recent = self._steps if row.phase == PHASE_TRAIN else self._stays.setdefault(row.phase, Stays()).recent
+            if row.count > FAR_MORE * recent.count and row.quantiles:
+                recent.restore(row.count, row.quantiles)
+                if row.phase == PHASE_TRAIN:
+                    self.pace.resume(self._steps.quantile(0.5))
+        for stall_s in learned.healed_s[-HEALED_KEPT:] if not self._healed else ():
+            self._healed.append((f"learned {stall_s}", stall_s, self._steps.count))
