@@ -104,7 +104,8 @@ class ProbeServer:
 
     def _take(self, client: socket.socket) -> None:
         if len(self._clients) >= CLIENTS_MAX:
-            next(iter(self._clients)).cancel()
+            eldest = next(iter(self._clients))
+            self._clients.pop(eldest).cancel()
         task = asyncio.create_task(self._converse(client))
         self._clients[task] = None
         task.add_done_callback(lambda done: self._clients.pop(done, None))
