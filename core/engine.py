@@ -20,9 +20,11 @@ from rankpulse.core.show import snapshot
 from rankpulse.core.sight import Sight
 
 SAID_MAX = 2000
-_OURS = (  # what a leader writes
-    r.Incident | r.Roster | r.RunState | r.CheckpointState | r.RunLearned | r.FleetLearned | r.Order | r.Gate | r.Cordon
-)
+_OURS = frozenset(  # what a leader writes
+    {
+        r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon,
+    }
+)  # fmt: skip
 
 
 class Engine:
@@ -100,7 +102,7 @@ class Engine:
         return snapshot(self, now)
 
     def _seen(self, event: ev.Seen) -> None:
-        if isinstance(event.record, _OURS):
+        if type(event.record) in _OURS:
             self._stored[event.key] = event.record
         self.folder.seen(event, leading=self.epoch is not None)
 
