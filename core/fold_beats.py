@@ -62,7 +62,7 @@ class BeatFolder:
     def beat(self, beat: r.Beat, event: ev.Seen, leading: bool) -> None:
         """A heartbeat. This is where an engine spends its time: no call, loop or lookup here without need."""
         node, now = self._nodes.get(beat.node), event.received_at
-        if node is None or beat.inc != node.inc or node.silent_since is not None or node.relisted:
+        if node is None or beat.inc != node.inc or node.silent_since is not None or node.relisted or node.looked:
             self._unusual(beat, now, event.revision)
             return
         if beat.seq <= node.seq:
@@ -80,16 +80,38 @@ class BeatFolder:
             return
         if (beat.inc, beat.seq) < (node.inc, node.seq) and not node.relisted:
             return
-        node.relisted = False
+        if node.relisted:
+            node.relisted, node.looked = False, None
         last = node.arrival.last
         self._arrived(node, beat, now)
-        beats = max(beat.seq - node.seq, 1) if beat.inc == node.inc else 1
-        self.ranks.fold(node, beat, now, revision, self._span_s(node, beats))
+        self._rows(node, beat, now, revision)
         if node.silent_since is not None:
             self._returned(node, beat, now - last if last is not None else 0.0, now)
         if node.silence is not None:
             self._moved_meanwhile(node, node.silence, beat, now)
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
+
+    def looked(self, beat: r.Beat, now: float, revision: int = 0) -> bool:
+        """What an agent said of its ranks when it was looked at, past the store: progress, and no beat of the store's.
+
+        False: nothing new. The beats of the store that it was ahead of are heard when they come; their rows are old.
+        """
+        node = self._nodes.get(beat.node)
+        known = node is not None and beat.inc == node.inc and beat.seq > node.seq
+        if node is None or not known or (node.looked is not None and (beat.inc, beat.seq) <= node.looked):
+            return False
+        self._rows(node, beat, now, revision)
+        node.looked = (beat.inc, beat.seq)
+        return True
+
+    def _rows(self, node: NodeView, beat: r.Beat, now: float, revision: int) -> None:
+        """Fold the rows of a beat unless a look has told them, or newer ones."""
+        here, last = (beat.inc, beat.seq), node.looked or (node.inc, node.seq)
+        if node.looked is not None and here <= last:
+            return
+        beats = max(beat.seq - last[1], 1) if beat.inc == last[0] else 1
+        self.ranks.fold(node, beat, now, revision, self._span_s(node, beats))
+        node.looked = None
 
     def _span_s(self, node: NodeView, beats: int) -> float:
         """How much of the node's own time lies between two beats that are so many apart by its own count, at most.

@@ -59,6 +59,7 @@ class NodeView:
     leaving: bool = False  # its agent said goodbye: silence is expected
     silent_since: float | None = None  # the deadline it missed
     relisted: bool = False  # the next beat is taken as it is, whatever its incarnation
+    looked: tuple[int, int] | None = None  # (inc, seq) of a direct look that told more than the store's beats so far
     silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
     goodbye_key: str = ""  # the observation in which it said so
     clock: NodeClock = field(default_factory=NodeClock)
