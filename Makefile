@@ -7,10 +7,10 @@ ROOMS = agent bench cli core dashboards drills monitor store trainer
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check drills bench dashboards weather soak setup typing lint clean
+.PHONY: help demo test check drills bench bench-detect dashboards weather soak setup typing lint clean
 help: ## what can be made
 	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # With TORCH=system a .pth file lends the packages of PYTHON, also when that is a virtual environment itself.
 $(VENV)/.ready-$(TORCH): pyproject.toml constraints.txt
@@ -60,6 +60,9 @@ bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench pulse
 	$(BIN)/rankpulse bench recovery
 	$(BIN)/rankpulse bench checkpoint
+
+bench-detect: setup ## detection time against false alarms, beside the usual detectors: the better part of an hour
+	$(BIN)/rankpulse bench detect --out build/bench-detect
 
 dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
 	$(BIN)/python -m rankpulse.dashboards.build

@@ -391,6 +391,51 @@ def bench_checkpoint(
     raise typer.Exit(run(ranks, megabytes, repeat, directory, as_json))
 
 
+@bench_app.command("detect")
+def bench_detect(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few short days: shows that it works, tells nothing.")
+    ] = False,
+    days: Annotated[int | None, typer.Option(metavar="N", help="Job-days of 1,024 ranks; default 100.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the trace; default 1. The same seed gives the same figures.")
+    ] = None,
+    scale: Annotated[float, typer.Option(help="Of the rates of all disturbances: 0.2, 1 or 5.")] = 1.0,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Keep each day there; a later run goes on.")] = None,
+    straight: Annotated[
+        bool,
+        typer.Option("--straight", help="Instead: 200 rank-days without leaving out quiet time must decide the same."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Detection time against false alarms: ours and the usual detectors over the same days of trace Z.
+
+    Example: rankpulse bench detect --quick; rankpulse bench detect --days 100 --scale 5 --out /tmp/z5 --json
+    """
+    from rankpulse.bench.detect.run import run
+
+    raise typer.Exit(
+        run(is_quick=quick, days=days, seed=seed, scale=scale, jobs=jobs, json=as_json, out=out, straight=straight)
+    )
+
+
+@bench_app.command("record")
+def bench_record(
+    out: Annotated[str, typer.Option(metavar="FILE", help="Where the trace goes (gzipped JSON lines).")],
+    seconds: Annotated[float, typer.Option(help="How long to record.")] = 120.0,
+    nodes: Annotated[int, typer.Option(help="Agents.")] = 16,
+    seed: Annotated[int, typer.Option(help="For the times of the stress.")] = 1,
+) -> None:
+    """Record when beats arrive over real sockets from a real etcd on this machine, under stress of CPU and network.
+
+    Example: rankpulse bench record --seconds 120 --nodes 16 --out /tmp/trace.jsonl.gz
+    """
+    from rankpulse.bench.detect.record import run
+
+    raise typer.Exit(run(out, seconds, nodes, seed))
+
+
 @app.command(
     "run",
     add_help_option=False,

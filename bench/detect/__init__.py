@@ -1,0 +1,1 @@
+"""How good detection is: this detector and the usual alternatives over the same traces. See `run.py`."""

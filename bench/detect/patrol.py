@@ -1,0 +1,120 @@
+"""Which stretches of a day the engine is driven through, and what it wrongly decides in them.
+
+A conviction needs a node of which nothing was heard on any path for as long as the operating point says, so nothing
+can happen where every node was heard more often than that. Driven are the stretches around longer silences, with a
+lead-in in which the engine learns what it would know; all other time counts as watched. `--straight` leaves nothing
+out, and must decide the same.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rankpulse.bench.detect import parameters as z
+from rankpulse.bench.detect.drive import Drive, Verdict, Way
+from rankpulse.bench.detect.job import Job, Timeline
+from rankpulse.bench.detect.senders import Beats, node_beats
+from rankpulse.bench.detect.trace import Day
+from rankpulse.core import records as r
+
+LEAD_IN_S: Final = 60.0
+TAIL_S: Final = 5.0
+JOIN_S: Final = 45.0  # so soon after a stretch another is part of it
+HEALED_S: Final = 2.0  # freezes and rack pauses longer than this are driven through, too: the cost rule learns of them
+
+
+class Span(NamedTuple):
+    begin: float
+    end: float
+
+
+@dataclass
+class Found:
+    """What came of a day or of several."""
+
+    seconds: float = 0.0
+    convicted: list[Verdict] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)  # further incidents, by class
+    driven_s: float = 0.0
+    beats: int = 0
+    ticks: int = 0
+    learned: dict[str, r.Record] = field(default_factory=dict)  # what the store holds at the end
+
+
+def node_day(day: Day) -> list[Beats]:
+    return [node_beats(day, node) for node in range(day.nodes)]
+
+
+def silences(beats: list[Beats], least_s: float) -> list[Span]:
+    """Every stretch in which some node was not heard for so long, by its beginning."""
+    found = []
+    for mine in beats:
+        gaps = np.diff(mine.arrived)
+        for k in np.flatnonzero(gaps > least_s):
+            found.append(Span(float(mine.arrived[k]), float(mine.arrived[k + 1])))
+    return sorted(found)
+
+
+def disturbances(day: Day, beats: list[Beats], least_s: float) -> list[Span]:
+    """What is driven through."""
+    healed = [Span(a, b) for spans in (day.racks, day.freezes) for a, b in spans.pairs() if b - a > HEALED_S]
+    return sorted([*silences(beats, least_s), *healed])
+
+
+def lead_in(day: Day, at: float) -> float:
+    """Where to begin, so that a minute of training lies before `at`."""
+    begin = at - LEAD_IN_S
+    for phases in (day.checkpoints, day.evaluations):
+        for start, end in phases.pairs():
+            if start < at and end > begin:
+                begin = min(begin, start - LEAD_IN_S)
+    return max(begin, 0.0)
+
+
+def stretches(day: Day, found: Iterable[Span], free_at: float) -> list[Span]:
+    """The stretches to drive, from `free_at` on."""
+    result: list[Span] = []
+    for span in found:
+        if span.begin < free_at:
+            continue
+        end = min(span.end + TAIL_S, day.seconds)
+        if result and span.begin < result[-1].end + JOIN_S:
+            result[-1] = Span(result[-1].begin, max(result[-1].end, end))
+        else:
+            result.append(Span(max(lead_in(day, span.begin), free_at), end))
+    return result
+
+
+def patrol(day: Day, beats: list[Beats], line: Timeline, way: Way, *, straight: bool = False) -> Found:
+    """A day without deaths: every conviction is a mistake, and restarts the job."""
+    drive = Drive(day, beats, Job(line, way.manner), way)
+    spans = [Span(0.0, day.seconds)] if straight else disturbances(day, beats, way.least_s)
+    found, free_at, until = Found(day.seconds), 0.0, 0.0
+    todo = list(spans) if straight else stretches(day, spans, 0.0)
+    while todo:
+        span = todo.pop(0)
+        _quiet(drive, span.begin - until)
+        until = span.end
+        for verdict in drive.stretch(*span):
+            if verdict.klass not in way.alarms:
+                found.others[verdict.klass] = found.others.get(verdict.klass, 0) + 1
+                continue
+            found.convicted.append(verdict)
+            free_at = until = verdict.at + z.BLOCKED_S
+            todo = [Span(free_at, day.seconds)] if straight else stretches(day, spans, free_at)
+            todo = [span for span in todo if span.begin < day.seconds]
+            break
+    found.learned = dict(drive.store)
+    found.driven_s, found.beats, found.ticks = drive.watched_s, drive.folded, drive.ticks
+    return found
+
+
+def _quiet(drive: Drive, seconds: float) -> None:
+    """Time in which nothing happened was watched with good sight all the same."""
+    for key, record in drive.store.items():
+        if isinstance(record, r.FleetLearned) and seconds > 0:
+            days = record.node_days + seconds / z.DAY_S * drive.day.nodes
+            drive.store[key] = msgspec.structs.replace(record, node_days=days)
