@@ -53,7 +53,7 @@ class ProbeServer:
         self._near: list[str] = []
         self._listener: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._clients: dict[asyncio.Task[None], None] = {}
+        self._clients: dict[asyncio.Task[None], socket.socket] = {}  # the one that has been open for longest first
         self._made: tuple[float, bytes] | None = None
         self._believes_last = True
 
@@ -98,27 +98,33 @@ class ProbeServer:
                 for _ in range(_BURST):
                     self._take((await asyncio.get_running_loop().sock_accept(listener))[0])
             except OSError as error:  # a peer that has gone already, or no room for another file
-                roomless = error.errno in _ROOMLESS
-                await asyncio.sleep(_NO_ROOM_S if roomless else 0)
+                if error.errno in _ROOMLESS:
+                    await asyncio.sleep(_NO_ROOM_S)
+            except Exception as error:  # a bug must not make this agent look stuck for ever
+                self._log.change("probe", "error", f"looks are taken up again after {error!r:.200}")
+                await asyncio.sleep(_NO_ROOM_S)
             await asyncio.sleep(_BREATH_S)
 
     def _take(self, client: socket.socket) -> None:
         if len(self._clients) >= CLIENTS_MAX:
             eldest = next(iter(self._clients))
-            self._clients.pop(eldest).cancel()
+            del self._clients[eldest]
+            eldest.cancel()
         task = asyncio.create_task(self._converse(client))
-        self._clients[task] = None
-        task.add_done_callback(lambda done: self._clients.pop(done, None))
+        self._clients[task] = client
+        task.add_done_callback(lambda done: self._ended(done, client))
+
+    def _ended(self, task: asyncio.Task[None], client: socket.socket) -> None:
+        """Also of one that was dropped before it began."""
+        self._clients.pop(task, None)
+        client.close()
 
     async def _converse(self, client: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        with client:
-            client.setblocking(False)
-            try:
-                async with asyncio.timeout(TIME_S):
-                    await loop.sock_sendall(client, await self._answer(client))
-            except (OSError, TimeoutError):
-                self.counts[REFUSED] += 1
+        try:
+            async with asyncio.timeout(TIME_S):
+                await asyncio.get_running_loop().sock_sendall(client, await self._answer(client))
+        except (OSError, TimeoutError):
+            self.counts[REFUSED] += 1
 
     async def _answer(self, client: socket.socket) -> bytes:
         """To whatever comes. Raises OSError when nothing whole comes."""
