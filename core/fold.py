@@ -5,12 +5,14 @@ from typing import Any
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.fold_joint import JointFolder
+from rankpulse.core.fold_learned import LearnedFolder
 from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
@@ -36,6 +38,7 @@ class Folder:
         self.answers = Answers()  # evidence that was asked for
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
+        self.learned = LearnedFolder(self.fleet)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
@@ -52,6 +55,7 @@ class Folder:
             r.Roster: self._roster,
             r.CheckpointState: self._checkpoint_state,
             r.RunState: self._run_state,
+            r.RunLearned: lambda learned, event, leading: self.learned.stored(learned),
             r.Incident: self._incident,
             r.Order: self._order,
             r.Arm: self._arm,
@@ -129,6 +133,8 @@ class Folder:
         self.outcomes.pop(run.uid, None)
         self.beats.forget(run)
         self.checkpoints.drop(run.uid)
+        self.learned.drop(run.uid)
+        self.fold(self.keys.run_learned(run.uid))
         self.fold(self.keys.checkpoint(run.uid))
         self.fold(self.keys.run_state(run.uid))
         for number in run.rounds:
@@ -142,6 +148,7 @@ class Folder:
         self.joint.relisted(now)
         self.answers.clear()
         self.checkpoints.relisted()
+        self.learned.relisted()
         self.outcomes.clear()
         self.fleet.mark_all_rosters()
         self._erased.clear()
@@ -171,7 +178,12 @@ class Folder:
         self._erased.update(keys)
         dropped, self.fleet.dropped_rosters = self.fleet.dropped_rosters, []
         merged, self.fleet.merged = self.fleet.merged, []
-        of_merged = (self.keys.checkpoint, self.keys.run_state, lambda uid: self.keys.roster(uid, 1))
+        of_merged = (
+            self.keys.run_learned,
+            self.keys.checkpoint,
+            self.keys.run_state,
+            lambda uid: self.keys.roster(uid, 1),
+        )
         keys += [key(uid) for uid in merged for key in of_merged]
         exits, self.fleet.dropped_exits = self.fleet.dropped_exits, []
         keys += [key for key in exits if key not in self._erased]
@@ -229,7 +241,8 @@ class Folder:
     def _incident(self, incident: r.Incident, event: ev.Seen, leading: bool) -> None:
         self.book.stored(incident, event.received_at, leading=leading)
         run = self.fleet.runs.get(incident.run_uid)
-        if run is not None and incident.outcome == PASSED and incident.klass in STANDSTILLS:
+        passed = incident.outcome == PASSED and incident.klass in STANDSTILLS and not is_of_ceiling(incident)
+        if run is not None and passed:
             run.clocks.healed(incident.id, (incident.time_to_detect_s or 0.0) + (incident.time_to_recover_s or 0.0))
 
     def _order(self, order: r.Order, event: ev.Seen, leading: bool) -> None:

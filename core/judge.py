@@ -6,6 +6,7 @@ from rankpulse.core import deaths, endings, policy, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
+from rankpulse.core.ceiling import Ceilings, is_of_ceiling
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
 from rankpulse.core.fold import RELEASE, Folder
@@ -38,6 +39,7 @@ class Judge:
         self._ordering = Ordering(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
+        self._ceilings = Ceilings(self._desk)
         self._tidy = Tidy(self._desk, self._suspicions)
         self._broken: set[str] = set()
         self._orphaned: set[str] = set()
@@ -47,6 +49,8 @@ class Judge:
         """Everything that should stand in the store by now and may not yet. Incidents come before what follows them."""
         self._desk.begin(now, at, epoch)
         self._settled.clear()
+        self._folder.learned.settle()
+        self._ceilings.begin(sight)
         fresh = self._weather.mark(sight)
         stuck = {
             run.uid for run in list(self._folder.fleet.runs.values()) if run.rounds and self._run(run, fresh, sight)
@@ -63,6 +67,7 @@ class Judge:
         self._gates.judge()
         self._tidy.rosters()
         self._tidy.checkpoints()
+        self._tidy.learned()
         self._tidy.orders(self._settled)
         self._tidy.forget()
         return self._desk.wanted
@@ -102,6 +107,8 @@ class Judge:
         self._settled.add(run.uid)
         if stuck is not None:
             self._of_round(run, run.current, stuck, lasted_s)
+        elif (silent := self._ceilings.exceeded(run, fresh)) is not None:
+            self._of_round(run, run.current, silent)
         return stuck is not None
 
     def _ending(self, run: RunView, round_: RoundView) -> Ending | None:
@@ -249,6 +256,8 @@ class Judge:
             return False
         began = self._book.began.get(incident.id, self._desk.now)
         round_ = run.current
+        if is_of_ceiling(incident):  # it only said that nobody moves
+            return any(progress.moved_at > began for progress in round_.progress.values())
         if round_.exits or not round_.progress or round_.members.keys() - round_.progress.keys():
             return False  # one that is not told of may be the one that ended
         return all(progress.moved_at > began for progress in round_.progress.values())

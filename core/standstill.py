@@ -10,9 +10,10 @@ from typing import NamedTuple
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, name
 from rankpulse.core.exits import Kind
+from rankpulse.core.phases import clock_of
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Member
-from rankpulse.core.slot import PHASE_INIT
+from rankpulse.core.slot import PHASE_TRAIN
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weighing import DOUBTFUL, SURE, UNKNOWN, Verdict
 
@@ -27,6 +28,8 @@ class Stand(NamedTuple):
     ripe: bool  # past its phase's deadline: an incident, no mere suspicion
     overdue: bool  # for so long past it that it is one even when nobody is to blame
     known: bool = True  # the run reports steps at all: else nobody can tell that it does not train
+    limit_s: float = 0.0  # the longest deadline of the phases that its ranks are in
+    trains: bool = True  # some of them are in a step, and no first one
 
 
 EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
@@ -59,7 +62,9 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
     spare_s = min(progress.stale_s() - doubts.limit_s(progress) for progress in watched.values()) + doubts.unseen_s
     highest, known = max(p.step for p in watched.values()), any(view.reporting() for view in run.rounds.values())
     lasted_s = min(progress.stale_s() for progress in watched.values())
-    return Stand(watched, left, highest, lasted_s, spare_s >= 0, spare_s >= OVERDUE_S, known)
+    limit_s = max(map(doubts.limit_s, watched.values()))
+    trains = bool(round_.reporting()) and any(p.phase == PHASE_TRAIN for p in watched.values())
+    return Stand(watched, left, highest, lasted_s, spare_s >= 0, spare_s >= OVERDUE_S, known, limit_s, trains)
 
 
 class _Doubts:
@@ -80,11 +85,11 @@ class _Doubts:
         return stale_s <= 0 or stale_s + self.unseen_s - limit_s + min(self._early_s, EARLY_SHARE * limit_s) < 0
 
     def limit_s(self, progress: RankProgress) -> float:
-        """The deadline of its phase. The first step compiles, connects and reads: nothing is learned of that."""
-        phase = progress.phase if self._round.reporting() else PHASE_INIT
-        if phase not in self._limits:
-            self._limits[phase] = min(self._run.clocks.deadline_s(phase), self._floor_s)
-        return self._limits[phase]
+        """The deadline of its phase. Until somebody has made a step the clock of the start runs: it compiles, reads."""
+        clock = clock_of(progress.phase, 0 if self._round.reporting() else -1)
+        if clock not in self._limits:
+            self._limits[clock] = min(self._run.clocks.deadline_s(clock), self._floor_s)
+        return self._limits[clock]
 
 
 def _watched_whole(run: RunView, round_: RoundView) -> bool:

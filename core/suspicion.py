@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import records as r
+from rankpulse.core.at_work import AtWork
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.second_look import Places, SecondLooks, places
 from rankpulse.core.standstill import Stand, diagnosed, standing
 from rankpulse.core.views import RoundView, RunView
-from rankpulse.core.weighing import weigh
+from rankpulse.core.weighing import Verdict, weigh
 
 EVIDENCE_S = 2.5  # for the answers of all nodes; then those that came must do
 LATE_S = 10.0  # answers that come later are not weighed any more
@@ -27,6 +28,7 @@ class Suspicion:
     order: r.Order
     asked_at: float
     weighed: Diagnosis | None = None  # what followed from the answers of `heard` nodes
+    verdict: Verdict | None = None  # the same, before it was held against the beats
     heard: int = -1
     done: bool = False  # its order may go: nothing is expected any more
     places: Places = field(default_factory=dict)  # where the ranks stood by then
@@ -41,6 +43,7 @@ class Suspicions:
         self._asked = 0
         self._of: dict[str, Suspicion] = {}  # by run_uid
         self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
+        self._work = AtWork(desk, self._collect, EVIDENCE_S)
 
     def judge(self, run: RunView, fresh: set[str]) -> tuple[Diagnosis | None, float]:
         """The diagnosis of a run that stands still by now, None while it does not or evidence is on its way.
@@ -51,6 +54,7 @@ class Suspicions:
         if desk.epoch != self._epoch:
             self._epoch, self._asked, self._of = desk.epoch, 0, {}
             self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
+            self._work = AtWork(desk, self._collect, EVIDENCE_S)
         if run.current.number in run.ordered:
             return None, 0.0  # it is being ended
         early_s = EVIDENCE_S if run.joint is not None else 0.0
@@ -60,7 +64,7 @@ class Suspicions:
             self.forget(run)
             return None, 0.0
         if run.joint is not None:
-            found = self._with_evidence(run, stand)
+            found = self._unless_at_work(run, stand, self._with_evidence(run, stand))
         else:
             found = diagnosed(run.current, stand, None, (), desk.now) if stand.ripe else None
         if found is not None and found.klass == d.UNKNOWN and not stand.overdue and self._incident(run) is None:
@@ -75,12 +79,13 @@ class Suspicions:
         """It moves, or it has ended."""
         self._of.pop(run.uid, None)
         self._looks.forget(run.uid)
+        self._work.forget(run)
 
     def wanted(self, order: r.Order) -> bool:
         """Whether this order of evidence is still needed."""
         mine = self._of.get(order.run_uid)
         first = mine is not None and mine.order.order_id == order.order_id and not mine.done
-        return first or self._looks.wanted(order)
+        return first or self._looks.wanted(order) or self._work.wanted(order)
 
     def _found_before(self, run: RunView) -> bool:
         """Whether this standstill is known: an incident tells of it, or somebody asked for evidence at this step."""
@@ -114,6 +119,13 @@ class Suspicions:
         stored = incident is not None and self._desk.book.stands(incident.id)
         mine.done |= stored and (everybody or waited_s >= LATE_S)
         return found
+
+    def _unless_at_work(self, run: RunView, stand: Stand, found: Diagnosis | None) -> Diagnosis | None:
+        """None where the evidence shows that somebody is at work: that is slow, until it has lasted for too long."""
+        mine = self._of.get(run.uid)
+        if found is None or mine is None:
+            return found
+        return self._work.judge(run, stand, found, mine.verdict, told=self._incident(run) is not None)
 
     def _suspicion(self, run: RunView, stand: Stand, incident: r.Incident | None) -> Suspicion | None:
         """The one of this standstill, made when it is new."""
@@ -156,8 +168,8 @@ class Suspicions:
         rows = answers.rows(mine.order.order_id)
         heard = len(answers.nodes(mine.order.order_id))
         if mine.weighed is None or heard != mine.heard:
-            verdict = weigh(rows, round_.alive()) if any(rows.values()) else None
+            mine.verdict = weigh(rows, round_.alive()) if any(rows.values()) else None
             keys = answers.keys(mine.order.order_id)
-            mine.weighed, mine.heard = diagnosed(round_, stand, verdict, keys, self._desk.now), heard
+            mine.weighed, mine.heard = diagnosed(round_, stand, mine.verdict, keys, self._desk.now), heard
             mine.places = places(rows)
         return mine.weighed

@@ -69,6 +69,20 @@ class Tidy:
                 key = self._desk.keys.checkpoint(state.run_uid)
                 self._desk.want(key, state, f"checkpoints of {state.run_uid}: step {state.step}")
 
+    def learned(self) -> None:
+        """What is known of each run's pace, so that a new leader knows it."""
+        desk = self._desk
+        for run in desk.folder.learned.due(desk.now):
+            key = desk.keys.run_learned(run.uid)
+            desk.want(key, run.clocks.record(run.uid, desk.at), f"what {run.uid} has shown of its pace")
+
+    def fleet(self) -> None:
+        """What silences and restarts of this fleet have taught."""
+        desk = self._desk
+        learned = desk.folder.memory.due(desk.now, desk.at)
+        if learned is not None:
+            desk.want(desk.keys.fleet_learned(), learned, "what the cost rule knows of this fleet")
+
     def want_state(self, run: RunView) -> None:
         state = r.RunState(
             run_uid=run.uid,

@@ -24,12 +24,14 @@ class Verdict(NamedTuple):
     cascade: tuple[int, ...]  # all other ranks
     reasons: tuple[str, ...]
     confidence: float
+    at_work: bool = False  # who holds up the others uses the CPU, or all do and nobody waits: slow, for all one sees
 
 
 class Guess(NamedTuple):
     ranks: Iterable[int]
     confidence: float
     reasons: Iterable[str]
+    at_work: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def weigh(rows: Mapping[str, Sequence[Row]], members: Iterable[Member]) -> Verdi
         tuple(sorted(scene.members.keys() - set(guilty))),
         tuple(reasons),
         found.confidence,
+        found.at_work,
     )
 
 
@@ -166,12 +169,13 @@ def _in_the_kernel(scene: Scene) -> Guess | None:
 def _nobody(scene: Scene) -> Guess:
     stuck = waits.all_there(scene.groups)
     seen = [position for row in scene.rows.values() for position in row.positions]
-    why = "no rank differs from the others"
+    why, at_work = "no rank differs from the others", False
     if stuck:
         why = f"{stuck}: the link between them or the library"
     elif seen and not any(map(waits.is_open, seen)):
         why = "no rank waits in a collective: they are busy elsewhere (data, evaluation, a save), or ending"
-    return Guess((), UNKNOWN, (f"no laggard: {why}",))
+        at_work = not scene.missing() and all(map(_uses_cpu, scene.rows.values()))
+    return Guess((), UNKNOWN, (f"no laggard: {why}",), at_work)
 
 
 _RULES: tuple[Callable[[Scene], Guess | None], ...] = (
@@ -196,9 +200,15 @@ def _tempered(scene: Scene, ranks: Sequence[int], confidence: float, reasons: It
     if any(row.state == "D" for row in rows):
         told += scene.each([rank for rank in ranks if scene.rows[rank].state == "D"], _kernel_words)
         return Guess(ranks, DOUBTFUL, told)
-    if any(row.cpu_moving is True or row.state == "R" for row in rows):  # on a crowded machine it gets little of it
-        return Guess(ranks, DOUBTFUL, [*told, "it uses the CPU while the others wait: it may be slow, not hung"])
+    if any(map(_uses_cpu, rows)):
+        why = "it uses the CPU while the others wait: it may be slow, not hung"
+        return Guess(ranks, DOUBTFUL, [*told, why], at_work=all(map(_uses_cpu, rows)))
     return Guess(ranks, min(confidence, 0.8) if scene.missing() else confidence, told)
+
+
+def _uses_cpu(row: Row) -> bool:
+    """It runs, or has run between two looks: on a crowded machine one at work gets little of it."""
+    return row.cpu_moving is True or row.state == "R"
 
 
 def _kernel_words(row: Row) -> str:

@@ -1,0 +1,63 @@
+"""What the monitors have learned of each run's pace, as the store keeps it: a new leader does not start from nothing.
+
+It is knowledge, no decision: losing it costs caution for a while, nothing else. So it is written now and then, and a
+monitor takes it only where it has seen far less itself.
+"""
+
+from collections.abc import Iterator
+
+from rankpulse.core.fleet import Fleet
+from rankpulse.core.records import RunLearned
+from rankpulse.core.views import RunView
+
+WRITE_EVERY_S = 60.0
+
+
+class LearnedFolder:
+    """Of all runs, by run_uid. Times are the observer's."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._waiting: dict[str, RunLearned] = {}  # of runs that are not known yet
+        self._written: dict[str, tuple[float, int, int]] = {}  # when, in which round, and how much was known then
+        self._looked_at = float("-inf")
+
+    def stored(self, learned: RunLearned) -> None:
+        """What the store says; the run may be told of later."""
+        run = self._fleet.runs.get(learned.run_uid)
+        if run is not None:
+            run.clocks.take(learned)
+        else:
+            self._waiting[learned.run_uid] = learned
+
+    def settle(self) -> None:
+        """Hand out what waits for its run."""
+        for uid in [uid for uid in self._waiting if uid in self._fleet.runs]:
+            self._fleet.runs[uid].clocks.take(self._waiting.pop(uid))
+
+    def due(self, now: float) -> Iterator[RunView]:
+        """The runs of which more is known than was written, once a minute, and at once when a round is left."""
+        if now - self._looked_at < 1.0:
+            return
+        self._looked_at = now
+        for run in self._fleet.runs.values():
+            if run.rounds and run.open() and self._is_due(run, now):
+                yield run
+
+    def _is_due(self, run: RunView, now: float) -> bool:
+        number, known = run.current.number, run.clocks.counts()
+        at, round_, before = self._written.setdefault(run.uid, (now, number, 0))
+        if known == before or (now - at < WRITE_EVERY_S and number == round_):
+            return False
+        self._written[run.uid] = (now, number, known)
+        return True
+
+    def drop(self, run_uid: str) -> None:
+        """Forget a run."""
+        self._waiting.pop(run_uid, None)
+        self._written.pop(run_uid, None)
+
+    def relisted(self) -> None:
+        """The listing tells it again; what it does not tell any more is written anew."""
+        self._waiting.clear()
+        self._written.clear()
