@@ -8,6 +8,7 @@ import msgspec
 from rankpulse.core import deaths, policy, repeats
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
+from rankpulse.core.cost_rule import Times
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.fold import RESTART, Folder
 from rankpulse.core.incidents import Book
@@ -43,6 +44,11 @@ class Desk:
 
     def want(self, key: str, record: r.Record, reason: str, *, once: bool = False) -> None:
         self.wanted.append(Wanted(key, record, reason, once))
+
+    @property
+    def times(self) -> Times:
+        """How long nothing may be heard of a node before it is given up."""
+        return self.folder.memory.times
 
     @property
     def armed(self) -> bool:
@@ -118,4 +124,7 @@ class Desk:
     def close(self, incident: r.Incident, outcome: str, text: str) -> r.Incident:
         self.folder.say("info", f"incident {incident.id} closed, {outcome}: {text}")
         elapsed = self.now - self.book.began.get(incident.id, self.now)
-        return self.change(incident, lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=self.at))
+        incident = self.change(incident, lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=self.at))
+        run = self.folder.fleet.runs.get(incident.run_uid)
+        self.folder.memory.closed(incident, run.clocks.typical_step_s() if run is not None else None)
+        return incident

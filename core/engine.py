@@ -53,6 +53,7 @@ class Engine:
             ev.CanarySeen: lambda event: self.sight.canary(event.received_at),
             ev.TookOffice: self._took_office,
             ev.LeftOffice: self._left_office,
+            ev.Probed: self.folder.probed,
         }
 
     def step(self, event: ev.Event) -> None:
@@ -82,8 +83,9 @@ class Engine:
         for key in self.judge.unwanted():
             self._desired.pop(key, None)
         writes = [self._action(wanted) for wanted in list(self._desired.values()) if self._missing(wanted)]
+        looks = self.judge.looks(self.sight)
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
-        return (*lines, *self.folder.take_lines(), *writes, *erasures)
+        return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks)
 
     def _missing(self, wanted: Wanted) -> bool:
         """Whether the store lacks this record, as far as it has been seen or sent."""

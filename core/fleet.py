@@ -8,7 +8,8 @@ same launcher (the torchrun process of a node) belong to one run.
 
 import re
 
-from rankpulse.core.arrival import Arrival
+from rankpulse.core.arrival import Anew, Arrival
+from rankpulse.core.deadlines import Deadlines
 from rankpulse.core.joint import Joint, launchers_of
 from rankpulse.core.phases import PhaseClocks
 from rankpulse.core.records import Launcher, Meeting, Member, Roster, RunRow, seated
@@ -26,6 +27,8 @@ class Fleet:
     def __init__(self, settings: DetectSettings) -> None:
         self._settings = settings
         self.nodes: dict[str, NodeView] = {}
+        self.anew = Anew()
+        self.deadlines = Deadlines(self.nodes, settings)
         self.runs: dict[str, RunView] = {}
         self._by_process: dict[Process, tuple[RunView, RoundView]] = {}
         self._by_launcher: dict[Launcher, RunView] = {}  # of plain launches
@@ -40,7 +43,8 @@ class Fleet:
 
     def node(self, name: str) -> NodeView:
         if name not in self.nodes:
-            self.nodes[name] = NodeView(name, Arrival(self._settings))
+            self.nodes[name] = NodeView(name, Arrival(self._settings, self.anew))
+            self.deadlines.watch(self.nodes[name])
         return self.nodes[name]
 
     def look_anew(self, node: str) -> None:

@@ -9,6 +9,7 @@ from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
 from rankpulse.core.fleet import Fleet
+from rankpulse.core.fleet_learned import FleetMemory
 from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.fold_joint import JointFolder
@@ -16,6 +17,7 @@ from rankpulse.core.fold_learned import LearnedFolder
 from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
+from rankpulse.core.suspects import BLIND, LEFT
 from rankpulse.core.views import RunView, process_of
 from rankpulse.core.words import printable
 
@@ -39,6 +41,7 @@ class Folder:
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
+        self.memory = FleetMemory(settings.detect)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
@@ -56,6 +59,7 @@ class Folder:
             r.CheckpointState: self._checkpoint_state,
             r.RunState: self._run_state,
             r.RunLearned: lambda learned, event, leading: self.learned.stored(learned),
+            r.FleetLearned: lambda learned, event, leading: self.memory.seen(learned),
             r.Incident: self._incident,
             r.Order: self._order,
             r.Arm: self._arm,
@@ -114,6 +118,7 @@ class Folder:
     def took_office(self) -> None:
         """Decisions that never reached the store were none: they are taken again, from the evidence."""
         self.book.took_office()
+        self.memory.took_office()
         self.fleet.mark_all_rosters()
         for run in self.fleet.runs.values():
             for round_ in run.rounds.values():
@@ -159,9 +164,27 @@ class Folder:
             node.relisted = True  # a store that was wiped counts incarnations from one again
 
     def renew_deadlines(self, now: float, grace_s: float) -> None:
-        for node in self.fleet.nodes.values():
-            node.arrival.renew(now, grace_s)
-            node.silent_since = None
+        """Silence begins to count now: for all nodes at once, and for those that are late one by one."""
+        self.fleet.anew.start(now, grace_s)
+        for node in self.fleet.deadlines.late.values():
+            if node.silent_since is not None:
+                node.silent_since = None
+                node.suspect.learn(BLIND, now, "this monitor could not see, deadlines start anew")
+
+    def probed(self, event: ev.Probed) -> None:
+        """What came of a direct look. One that nobody asked for, or of an agent that is no more, is ignored."""
+        node = self.fleet.nodes.get(event.node)
+        if node is None or (event.beat is not None and (event.beat.node != node.name or event.beat.inc < node.inc)):
+            return
+        suspect, now = node.suspect, event.received_at
+        silence_s, mute = now - node.life_at(self.fleet.anew.at), suspect.mute and not suspect.grouped
+        if not suspect.looked(event.number, event.answer, event.detail, now):
+            return
+        if mute and not suspect.mute:
+            self.memory.healed(silence_s)
+        if event.answer == ev.ANSWERED and event.beat is not None:
+            suspect.beat = event.beat
+            self.beats.looked(event.beat, now)
 
     # --- what the judge takes and gives
 
@@ -328,6 +351,7 @@ class Folder:
             self.fold(event.key)
             return
         node.leaving, node.goodbye_key, node.silent_since = True, event.key, None
+        node.suspect.learn(LEFT, event.received_at, "its agent said goodbye")
 
     def _order_done(self, obs: r.Observation, event: ev.Seen) -> None:
         killed = obs.detail.get("killed")

@@ -1,9 +1,12 @@
 """Judging: from what is believed to the records that should exist. Called once per tick, only while leading."""
 
+from collections.abc import Container
+
 import msgspec
 
 from rankpulse.core import deaths, endings, policy, resumption
 from rankpulse.core import diagnosis as d
+from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.ceiling import Ceilings, is_of_ceiling
@@ -19,12 +22,14 @@ from rankpulse.core.sight import Sight
 from rankpulse.core.suspicion import Suspicions
 from rankpulse.core.tidy import Tidy
 from rankpulse.core.views import RoundView, RunView
-from rankpulse.core.weather import Weather
+from rankpulse.core.watch import Conviction, Watch
 
 QUIET_ROUNDS = 4.0  # times quiet_s: a round without step reports that lived for so long has recovered
 RESTATED = (  # classes between which later evidence may correct an incident
     frozenset({d.WORKER_DEAD, d.UNKNOWN}),
     frozenset({d.COLLECTIVE_HANG, d.UNKNOWN}),
+    frozenset({d.NODE_DEAD, d.UNKNOWN}),
+    frozenset({d.NODE_DEAD, d.COLLECTIVE_HANG}),
 )
 
 
@@ -35,7 +40,7 @@ class Judge:
         self._folder, self._book, self._keys = folder, book, keys
         self._desk = Desk(settings, keys, folder, book)
         self._detect = settings.detect
-        self._weather = Weather(self._desk)
+        self._watch = Watch(self._desk)
         self._ordering = Ordering(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
@@ -51,22 +56,24 @@ class Judge:
         self._settled.clear()
         self._folder.learned.settle()
         self._ceilings.begin(sight)
-        fresh = self._weather.mark(sight)
+        fresh = self._watch.mark(sight)
         stuck = {
             run.uid for run in list(self._folder.fleet.runs.values()) if run.rounds and self._run(run, fresh, sight)
         }
-        self._weather.judge(fresh, sight)
+        for conviction in self._watch.judge(sight):
+            self._convict(conviction)
         self._ordering.requests()
         self._ordering.acknowledgements()
         for incident in self._book.open():
             self._follow(incident)
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
-        if not sight.blind(now):  # it may not even know that it was disarmed
+        if not sight.blind(now) and not self._watch.stopped:  # it may not even know that it was disarmed
             self._ordering.orders(stuck)
         self._gates.judge()
         self._tidy.rosters()
         self._tidy.checkpoints()
+        self._tidy.fleet()
         self._tidy.learned()
         self._tidy.orders(self._settled)
         self._tidy.forget()
@@ -76,9 +83,43 @@ class Judge:
         """Keys that must not be written after all, as of the last `judge`."""
         return self._desk.unwanted
 
+    def looks(self, sight: Sight) -> list[ev.Probe]:
+        """Direct looks at agents to take now."""
+        return self._watch.looks(sight)
+
+    @property
+    def stopped(self) -> str:
+        """Why actions stop although sight is good, "" while they do not."""
+        return self._watch.stopped
+
+    # --- silent nodes
+
+    def _convict(self, conviction: Conviction) -> None:
+        """Nodes of a round are dead: its incident from now on, unless it has another one already."""
+        run, found = conviction
+        incident = self._book.of_round(run.uid, run.current.number)
+        if incident is None:
+            self._watch.verdicts.adopt(run, found)
+            self._of_round(run, run.current, found)
+        elif self._explains(incident, found):
+            nodes = {*incident.nodes, *found.nodes} if incident.klass == found.klass else found.nodes
+            found = found._replace(nodes=tuple(sorted(nodes))[:NAMED_MAX])
+            self._of_round(run, run.current, found)
+        elif found.klass == d.NODE_DEAD:
+            self._watch.verdicts.tell(found)
+
+    def _explains(self, incident: r.Incident, found: Diagnosis) -> bool:
+        """Whether what is found is what the incident of the round is about."""
+        if incident.state != book_of.OPEN or incident.order_id:
+            return False
+        culprits = {member.node for member in incident.culprits}
+        return incident.klass in (d.UNKNOWN, d.NODE_DEAD) or (
+            found.klass == d.NODE_DEAD and incident.klass == d.COLLECTIVE_HANG and culprits <= set(found.nodes)
+        )
+
     # --- runs
 
-    def _run(self, run: RunView, fresh: set[str], sight: Sight) -> bool:
+    def _run(self, run: RunView, fresh: Container[str], sight: Sight) -> bool:
         """Judge one run; whether it stands still right now. A run that cannot be judged must not hide the others."""
         try:
             return self._judge_run(run, fresh, sight)
@@ -88,7 +129,7 @@ class Judge:
                 self._folder.say("error", f"run {run.uid} cannot be judged, a bug in rankpulse: {error!r:.200}")
             return False
 
-    def _judge_run(self, run: RunView, fresh: set[str], sight: Sight) -> bool:
+    def _judge_run(self, run: RunView, fresh: Container[str], sight: Sight) -> bool:
         if not run.open():
             self._suspicions.forget(run)
             self._tidy.sweep(run)
@@ -220,6 +261,8 @@ class Judge:
             self._recovered(incident, run)
         elif not run.open():
             self._desk.close(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")
+        elif later == 0 and self._refuted(incident, run):
+            self._desk.close(incident, book_of.PASSED, f"{', '.join(incident.nodes[:4])}: alive, without a restart")
         elif later == 0 and self._moves_again(incident, run):
             self._desk.close(incident, book_of.PASSED, "every rank moves again, without a restart")
 
@@ -249,6 +292,13 @@ class Judge:
         text = f"{ranks} go on from step {step}" if step is not None else f"{ranks} go on, from where is not told"
         again = f": {resumption.steps(lost)} of work lost" if lost else ""
         self._desk.close(incident, book_of.RECOVERED, text + again)
+
+    def _refuted(self, incident: r.Incident, run: RunView) -> bool:
+        """Everybody who was taken for dead is back by itself, with the processes of this round."""
+        if incident.klass != d.NODE_DEAD or incident.round in run.ordered or incident.asked_by:
+            return False
+        began = self._book.began.get(incident.id, self._desk.now)
+        return all(self._watch.is_back(name, run.current, began) for name in incident.nodes)
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""

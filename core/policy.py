@@ -19,6 +19,11 @@ _LEFT_ALONE = {
     d.SIDECAR_DEAD: "the job goes on without its sidecar: start the agent again",
 }
 
+_NODE_DEAD = (
+    "its job should be restarted without it; that is not done from here: workers on a silent node cannot be ended, and "
+    "its place must be filled or left out first"
+)
+
 
 class Choice(NamedTuple):
     action: str
@@ -56,7 +61,9 @@ def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
     if diagnosis.klass == d.COLLECTIVE_HANG:
         return _after_hang(diagnosis, facts)
     if diagnosis.klass == d.NODE_DEAD:
-        return Choice(PAGE, "its peers cannot go on without it, and workers on a silent node cannot be ended from here")
+        return Choice(PAGE, _NODE_DEAD)
+    if diagnosis.klass == d.AGENT_CUT_OFF:
+        return Choice(PAGE, "the job is not touched, its agent answers: restore the path from that agent to the store")
     return Choice(PAGE, "the cause is not known: acting on a guess may hit the healthy")
 
 

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 SPREADS = 40
+PRIOR = 3  # steps that hosts run ahead of their devices although they are never seen so far apart
 
 
 @dataclass
@@ -12,7 +13,8 @@ class RunAhead:
 
     Steps are sampled once per beat, so ranks that move in lockstep are still *seen* some steps apart. A run counts as
     synchronous once that distance has been watched for a while and has stopped growing; ranks that run on their own
-    drift apart without bound.
+    drift apart without bound. Ranks that only meet every so many steps (local SGD) count as synchronous too: when one
+    of them is gone the others go on for a while and then wait, so an alibi is good for one renewal and no more.
     """
 
     _spreads: deque[int] = field(default_factory=lambda: deque(maxlen=SPREADS))
@@ -34,4 +36,4 @@ class RunAhead:
 
     def limit(self) -> int:
         """A step more than this beyond a rank's last reported one needed that rank."""
-        return max(self._spreads, default=0) + 1
+        return max(PRIOR, max(self._spreads, default=0)) + 1

@@ -114,7 +114,13 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "fast": {"detect": {"node_dead_after_s": 6.0, "unwitnessed_after_s": 7.0, "rack_dead_after_s": 16.5}},
     # one machine room, a quiet network: suspect sooner
     "lan": {
-        "detect": {"margin_floor_s": 0.5, "margin_cap_s": 3.0, "node_dead_after_s": 20.0},
+        "detect": {
+            "margin_floor_s": 0.5,
+            "margin_cap_s": 3.0,
+            "node_dead_after_s": 20.0,
+            "unwitnessed_after_s": 25.0,
+            "rack_dead_after_s": 35.0,
+        },
         "policy": {"hang_act_s": 20.0},
     },
     # the store is far away: allow for it
@@ -125,6 +131,8 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
             "margin_floor_s": 3.0,
             "margin_cap_s": 15.0,
             "node_dead_after_s": 90.0,
+            "unwitnessed_after_s": 90.0,
+            "rack_dead_after_s": 90.0,
             "canary_late_s": 8.0,
         },
         "monitor": {"lease_ttl_s": 30.0},
@@ -136,6 +144,8 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
             "margin_floor_s": 0.5,
             "margin_cap_s": 1.5,
             "node_dead_after_s": 15.0,
+            "unwitnessed_after_s": 15.0,
+            "rack_dead_after_s": 18.0,
             "sidecar_dead_after_s": 12.0,
             "quiet_s": 8.0,
             "stop_settle_s": 40.0,

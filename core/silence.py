@@ -1,16 +1,24 @@
-"""What silence means: the path they share, one sidecar, or a dead node. Pure functions of the fleet and `now`."""
+"""What silence means: the peers' word on nodes that nothing is heard of. Pure functions of the fleet and `now`."""
 
+import math
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from rankpulse.core import diagnosis as d
-from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
+from rankpulse.core.cost_rule import Times
 from rankpulse.core.records import Member
-from rankpulse.core.settings import DetectSettings
+from rankpulse.core.slot import PHASE_TRAIN
+from rankpulse.core.suspects import EXPIRED, LATE, SHARED
 from rankpulse.core.views import NodeView, RunView
 
+PATIENCE = 1.5  # times the usual step: a run of which nothing is seen for longer stands still
+JITTER = 0.1  # of a beat
 
-def _dead_after_s(settings: DetectSettings) -> float:
-    return settings.node_dead_after_s or 30.0
+# what the peers on time tell of a run
+MOVING = "moving"  # they move: it needs nobody who is silent, or will soon stand still
+STALLED = "stalled"  # they move no more, for longer than their step ever took
+UNTOLD = "untold"  # nobody can tell: no peer is on time, they do not train, or nothing is known of their pace
 
 
 @dataclass
@@ -19,61 +27,48 @@ class Peers:
 
     run: RunView
     best: tuple[int, int] | None = None  # (step, rank): how far the seen ranks have come
-    moved_at: float = float("-inf")  # when a seen rank last moved
+    moved_at: float = -math.inf  # when a seen rank last moved
+    still_s: float = math.inf  # for how long, by received beats alone, none of them has moved
     phases: set[str] = field(default_factory=set)  # of the seen ranks
     by_node: dict[str, list[Member]] = field(default_factory=dict)  # living members
 
+    def tell(self, beat_s: float) -> str:
+        """MOVING, STALLED or UNTOLD."""
+        pace_s = self.run.clocks.high_s(PHASE_TRAIN)
+        if pace_s is None or self.phases != {PHASE_TRAIN} or not self.run.ahead.synchronous():
+            return UNTOLD
+        # `still_s` ends with the last beat and began at most one before the first that showed it: it is a lower bound
+        return STALLED if self.still_s >= max(PATIENCE * pace_s, beat_s) + JITTER * beat_s else MOVING
 
-def gather(runs: list[RunView], fresh: set[str]) -> list[Peers]:
+    def overdue(self) -> bool:
+        """They stand still for longer than any phase they are in may last."""
+        limit_s = max((self.run.clocks.deadline_s(phase) for phase in self.phases), default=math.inf)
+        return self.best is not None and self.still_s >= limit_s
+
+
+def gather(runs: Iterable[RunView], on_time: Container[str]) -> list[Peers]:
     """One look over all ranks: linear in their number."""
-    found = []
-    for run in runs:
-        peers = Peers(run, by_node={node: [] for node in run.current.nodes()} if run.joint is not None else {})
-        for member in run.current.alive():
-            peers.by_node.setdefault(member.node, []).append(member)
-            progress = run.current.progress.get(member.rank)
-            if progress is not None and member.node in fresh:
-                peers.best = max(peers.best or (-1, -1), (progress.step, member.rank))
-                peers.moved_at = max(peers.moved_at, progress.moved_at)
-                peers.phases.add(progress.phase)
-        found.append(peers)
-    return found
+    return [_of_run(run, on_time) for run in runs]
 
 
-def stalled(peers: Peers, now: float, settings: DetectSettings) -> bool:
-    """The seen ranks stand still for longer than a node may be silent and than their phase ever took."""
-    patience = max((peers.run.clocks.deadline_s(phase) for phase in peers.phases), default=0.0)
-    return peers.best is not None and now - peers.moved_at >= max(_dead_after_s(settings), patience)
+def _of_run(run: RunView, on_time: Container[str]) -> Peers:
+    peers = Peers(run, by_node={node: [] for node in run.current.nodes()} if run.joint is not None else {})
+    for member in run.current.alive():
+        peers.by_node.setdefault(member.node, []).append(member)
+    for node, members in peers.by_node.items():
+        if node in on_time:
+            _seen(peers, members)
+    return peers
 
 
-def together(late: int, watched: int, settings: DetectSettings) -> bool:
-    """Whether so many nodes are late that the path they share must be looked at before any of them."""
-    return late >= 2 and late >= settings.shared_late_fraction * watched
-
-
-def shared_delay(late: list[NodeView], watched: int, now: float, settings: DetectSettings) -> Diagnosis | None:
-    """Many unrelated nodes late together: their common path is late, not they."""
-    if not together(len(late), watched, settings):
-        return None
-    since = min(node.silent_since for node in late if node.silent_since is not None)
-    if now - since < settings.settle_s:
-        return None
-    silence = max(now - (node.arrival.last or now) for node in late)
-    return Diagnosis(
-        d.CONTROL_PLANE_DELAY,
-        (),
-        (),
-        tuple(sorted(node.name for node in late))[:NAMED_MAX],
-        0.9,
-        f"control plane late: {len(late)} of {watched} nodes silent together",
-        (
-            f"{len(late)} of {watched} nodes missed their deadline together, the longest silent for {silence:.1f} s: "
-            "unrelated nodes do not die in the same second, the path they share is late",
-            "this monitor's own writes came back meanwhile: its sight of the store is good",
-        ),
-        (),
-        since,
-    )
+def _seen(peers: Peers, members: list[Member]) -> None:
+    for member in members:
+        progress = peers.run.current.progress.get(member.rank)
+        if progress is not None:
+            peers.best = max(peers.best or (-1, -1), (progress.step, member.rank))
+            peers.moved_at = max(peers.moved_at, progress.moved_at)
+            peers.still_s = min(peers.still_s, progress.stale_s())
+            peers.phases.add(progress.phase)
 
 
 def alibi(node: str, peers: Peers) -> str | None:
@@ -91,44 +86,60 @@ def alibi(node: str, peers: Peers) -> str | None:
     )
 
 
-def one_silent(node: NodeView, runs: list[Peers], now: float, settings: DetectSettings) -> Diagnosis | None:
-    """One node silent: its agent, its path, or the node itself."""
-    last, since = node.arrival.last, node.silent_since
-    if since is None or last is None or now - last < min(settings.sidecar_dead_after_s, _dead_after_s(settings)):
-        return None
-    silence, said = now - last, f"{node.name} has been silent for {now - last:.1f} s"
-    mine = [peers for peers in runs if node.name in peers.by_node]
-    dead = [peers for peers in mine if stalled(peers, now, settings)]
-    # an alibi speaks for the time of that step: when the job then stands still, it is used up
-    proof = next((found for peers in mine if peers not in dead and (found := alibi(node.name, peers))), None)
-    if proof or not mine:
-        if silence < settings.sidecar_dead_after_s:
-            return None
-        why = proof or f"no job is known to run on {node.name}"
-        summary = f"the agent on {node.name} is silent, no job suffers"
-        return Diagnosis(d.SIDECAR_DEAD, (), (), (node.name,), 0.8, summary, (said, why), (), since)
-    if silence < _dead_after_s(settings):
-        return None
-    if not dead and any(peers.best is not None and peers.run.ahead.synchronous() for peers in mine):
-        return None  # its peers either need it, and will soon stand still for too long, or give it an alibi
-    if not dead:
-        summary = f"{node.name} is silent; whether it lives cannot be told from here"
-        why = "no other node shares its job and could vouch for it"
-        return Diagnosis(d.UNKNOWN, (), (), (node.name,), 0.3, summary, (said, why), (), since)
-    return _dead(node.name, dead, said, since)
+class Weighed(NamedTuple):
+    """What a silence has come to."""
+
+    fact: str  # of `core.suspects`: LATE | SHARED | EXPIRED
+    reason: str
+    klass: str = ""  # what it should be called by now; "" as long as it is too early to say
+    confidence: float = 0.0
+    runs: tuple[Peers, ...] = ()  # that suffer
+    stalled: bool = False  # a run stands still
 
 
-def _dead(node: str, runs: list[Peers], said: str, since: float) -> Diagnosis:
-    culprits = [member for peers in runs for member in peers.by_node[node]]
-    cascade = {rank for peers in runs for rank, member in peers.run.current.members.items() if member.node != node}
-    return Diagnosis(
-        d.NODE_DEAD,
-        tuple(culprits[:NAMED_MAX]),
-        tuple(sorted(cascade)),
-        (node,),
-        0.7,
-        f"{node} is silent and its job stands still",
-        (said, "its peers are on time, and stand still"),
-        (),
-        since,
-    )
+SURE_S: Final = 1.0  # a suspicion is at least one beat old before anybody is convicted
+
+
+def weigh(
+    group: list[NodeView], mine: list[Peers], now: float, times: Times, beat_s: float, *, anew_at: float, mass: bool
+) -> Weighed:
+    """Nodes that are silent on every path and that no job vouches for: several are judged as one.
+
+    `mine`: the runs that need one of them. `mass`: so many are silent that this observer may be the one cut off: then
+    only peers that stand still, and are seen, are believed.
+    """
+    silence = now - max(node.life_at(anew_at) for node in group)
+    told = {peers.run.uid: peers.tell(beat_s) for peers in mine}
+    stalled = tuple(peers for peers in mine if told[peers.run.uid] == STALLED)
+    moving = [peers for peers in mine if told[peers.run.uid] == MOVING]
+    said = f"nothing has been heard of {'it' if len(group) == 1 else 'them'} on any path for {silence:.1f} s"
+    after_s = times.rack_s if len(group) > 1 else (times.node_s if stalled else times.unwitnessed_s)
+    after_s = max(after_s, *(node.arrival.wait_s() + SURE_S * beat_s for node in group))
+    if stalled and not moving:
+        reason = f"{said}; its peers are on time, and stand still"
+        if silence < after_s:
+            return Weighed(LATE, f"{reason}: given up after {after_s:g} s", stalled=True)
+        return Weighed(EXPIRED, reason, d.NODE_DEAD, 0.9 if _unheard(group, anew_at) else 0.8, stalled, stalled=True)
+    if moving:
+        return Weighed(LATE, f"{said}; its peers move: they either vouch for it or will soon stand still")
+    if mass:
+        return Weighed(SHARED, f"{said}; too many are silent at once, and no peer tells that it waits for them")
+    return _unwitnessed(group, mine, silence, after_s, said, anew_at)
+
+
+def _unwitnessed(
+    group: list[NodeView], mine: list[Peers], silence: float, after_s: float, said: str, anew_at: float
+) -> Weighed:
+    """No peer can tell whether the job waits: then only looks that got nothing back are believed."""
+    said += "; no peer can tell whether its job waits for it"
+    if silence < after_s:
+        return Weighed(LATE, f"{said}: given up after {after_s:g} s")
+    if any(peers.phases == {PHASE_TRAIN} and peers.still_s < after_s for peers in mine):
+        return Weighed(LATE, f"{said}: others of it move on", d.UNKNOWN, 0.3)
+    if not _unheard(group, anew_at):
+        return Weighed(LATE, f"{said}, and no direct look could be taken", d.UNKNOWN, 0.3)
+    return Weighed(EXPIRED, f"{said}, and direct looks get nothing back", d.NODE_DEAD, 0.7, tuple(mine))
+
+
+def _unheard(group: list[NodeView], anew_at: float) -> bool:
+    return all(node.suspect.silent_to_looks(node.life_at(anew_at)) for node in group)

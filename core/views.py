@@ -1,5 +1,6 @@
 """What is believed of one node, one round and one run."""
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -10,6 +11,7 @@ from rankpulse.core.phases import PhaseClocks
 from rankpulse.core.progress import NodeClock, RankProgress
 from rankpulse.core.records import Beat, Launcher, Member, NodeState, RankRow, RunRow
 from rankpulse.core.run_ahead import RunAhead
+from rankpulse.core.suspects import Suspect
 
 RUNNING = "running"
 
@@ -65,6 +67,16 @@ class NodeView:
     clock: NodeClock = field(default_factory=NodeClock)
     ranks: list[RankProgress] = field(default_factory=list)  # that its last beat told of
     told: Told | None = None  # None: the next beat is placed row by row
+    suspect: Suspect = field(default_factory=Suspect)
+
+    def heard_at(self) -> float:
+        """Its last beat; minus infinity before the first."""
+        last = self.arrival.last
+        return last if last is not None else -math.inf
+
+    def life_at(self, anew_at: float) -> float:
+        """The last sign of life on any path; it counts from `anew_at` at the earliest, when deadlines started anew."""
+        return max(self.heard_at(), self.suspect.life_at, anew_at)
 
 
 @dataclass

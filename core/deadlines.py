@@ -1,0 +1,65 @@
+"""One heap of deadlines for all nodes. A beat touches no heap: an entry is corrected when it comes up.
+
+An entry never lies later than the node's deadline can be: while a node is on time it comes up about once per beat at
+most, and what is due is all that a tick looks at.
+"""
+
+import heapq
+import math
+from collections.abc import Mapping
+
+from rankpulse.core.settings import DetectSettings
+from rankpulse.core.views import NodeView
+
+
+class Deadlines:
+    """Who is on time and who is late, as of the last tick. `name in deadlines`: it is seen, by beats or looks."""
+
+    def __init__(self, nodes: Mapping[str, NodeView], settings: DetectSettings) -> None:
+        """`nodes`: all that are known, kept by the fleet."""
+        self._nodes = nodes
+        self._soonest_s = settings.heartbeat_interval_s + settings.margin_floor_s
+        self._heap: list[tuple[float, int, NodeView]] = []
+        self._pushed = 0
+        self.late: dict[str, NodeView] = {}
+        self.answering: set[str] = set()  # late, but they answer direct looks with what their ranks do
+
+    def watch(self, node: NodeView) -> None:
+        """A node that is new. Its deadline is looked at with the next tick."""
+        self._push(-math.inf, node)
+
+    def tick(self, now: float) -> None:
+        """Sort out who is late by now."""
+        for name, node in list(self.late.items()):
+            if self._nodes.get(name) is not node:
+                del self.late[name]
+            elif not self._is_late(node, now):
+                del self.late[name]
+                self._push(self._next(node, now), node)
+        heap = self._heap
+        while heap and heap[0][0] < now:
+            node = heapq.heappop(heap)[2]
+            if self._nodes.get(node.name) is not node:
+                continue  # it is not watched any more
+            if self._is_late(node, now):
+                self.late[node.name] = node
+            else:
+                self._push(self._next(node, now), node)
+
+    def __contains__(self, name: object) -> bool:
+        if name in self.late:
+            return name in self.answering
+        node = self._nodes.get(name) if isinstance(name, str) else None
+        return node is not None and not node.leaving and node.arrival.last is not None
+
+    def _is_late(self, node: NodeView, now: float) -> bool:
+        return now > node.arrival.deadline() and not node.leaving
+
+    def _next(self, node: NodeView, now: float) -> float:
+        """When to look at a node that is on time: at its deadline, or when one after its next beat could be over."""
+        soonest = now + self._soonest_s
+        return soonest if node.leaving else min(node.arrival.deadline(), soonest)
+
+    def _push(self, at: float, node: NodeView) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (at, self._pushed, node))

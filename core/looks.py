@@ -1,0 +1,44 @@
+"""Whom to look at directly next: suspects, the longest silent first, a few at once and not too often."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from rankpulse.core import events as ev
+from rankpulse.core.settings import ProbeSettings
+from rankpulse.core.suspects import CONVICTED
+from rankpulse.core.views import NodeView
+
+AT_ONCE: Final = 64  # nodes
+RARELY: Final = 10.0  # times the interval: of nodes that are silent for long, where nothing is decided any more
+LONG_S: Final = 120.0
+
+
+class Looks:
+    """One per engine: numbers the looks it asks for."""
+
+    def __init__(self, settings: ProbeSettings) -> None:
+        self._settings = settings
+        self._number = 0
+
+    def due(self, suspects: Iterable[NodeView], now: float) -> list[ev.Probe]:
+        """The looks to take now. An agent that tells no address cannot be looked at."""
+        found = [node for node in suspects if node.state is not None and node.state.probe]
+        found.sort(key=lambda node: (node.suspect.state == CONVICTED, node.heard_at(), node.name))
+        return [self._at(node, now) for node in found[:AT_ONCE] if self._is_due(node, now)]
+
+    def recent_s(self, node: NodeView, now: float) -> float:
+        """What a look of this node came to is a fact about the present for so long."""
+        return 2.0 * (self._pause_s(node, now) + self._settings.timeout_s)
+
+    def _is_due(self, node: NodeView, now: float) -> bool:
+        return now - node.suspect.asked_at >= self._pause_s(node, now) - 1e-6
+
+    def _pause_s(self, node: NodeView, now: float) -> float:
+        rarely = node.suspect.state == CONVICTED or (node.silent_since is not None and now - node.silent_since > LONG_S)
+        return self._settings.interval_s * (RARELY if rarely else 1.0)
+
+    def _at(self, node: NodeView, now: float) -> ev.Probe:
+        assert node.state is not None
+        self._number += 1
+        node.suspect.ask(self._number, now)
+        return ev.Probe(node.name, node.state.probe, node.state.boot_id, self._number)
