@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from rankpulse.cli import books, live, show, status
@@ -95,22 +95,37 @@ def _alarms(alarms: tuple[str, ...], has_leader: bool) -> Check:
 
 async def _cluster(settings: Settings, store: Store) -> AsyncIterator[Check]:
     known = await books.read(store, Keys(settings.cluster))
-    yield await _monitor(settings, known.first(Leader))
+    leader = known.first(Leader)
+    state, error = await live.fetch(status.monitor_url(leader, settings)) if leader else (None, "")
+    yield _monitor(leader, state, error)
+    if state is not None and state.nodes:
+        yield looks(state.nodes)
     yield _clocks(known.of(Beat), time.time())
     if known.refused:
         text = f"{len(known.refused)} cannot be read: {next(iter(known.refused))}"
         yield Check("records", WARN, text, "`rankpulse status` says why")
 
 
-async def _monitor(settings: Settings, leader: Leader | None) -> Check:
+def _monitor(leader: Leader | None, state: live.State | None, error: str) -> Check:
     if leader is None:
         return Check("monitor", WARN, "none leads: nothing is being diagnosed", "start `rankpulse monitor`")
-    state, error = await live.fetch(status.monitor_url(leader, settings))
     if state is None:
         return Check("monitor", WARN, f"{leader.monitor} leads, but {error}", "check monitor.listen and firewalls")
     if state.blind:
         return Check("monitor", FAIL, f"{leader.monitor} is blind: {state.blind_reason}", "see its log")
     return Check("monitor", OK, f"{leader.monitor} leads, epoch {leader.epoch}, and sees")
+
+
+def looks(nodes: Mapping[str, live.Node]) -> Check:
+    """Whether the leading monitor can look at every agent past the store: without that, silence tells it less."""
+    name, reached = "direct looks", sum(node.look is not None and node.look.reached for node in nodes.values())
+    if reached == len(nodes):
+        return Check(name, OK, f"the monitor has reached all {reached} agents")
+    node, look = next((n, row.look) for n, row in sorted(nodes.items()) if row.look is None or not row.look.reached)
+    why = f" ({show.plain(look.detail)})" if look and look.detail else ""
+    text = f"the monitor has reached {reached} of {len(nodes)} agents, and not {show.plain(node)}{why}"
+    remedy = "give agents probe.listen and probe.token_file, monitors the same token, and open that port between them"
+    return Check(name, WARN, text, remedy)
 
 
 def _clocks(beats: list[Beat], now: float) -> Check:

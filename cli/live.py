@@ -8,10 +8,20 @@ FETCH_S: Final = 3.0
 MAX_BYTES: Final = 64 * 1024 * 1024
 
 
+class Look(msgspec.Struct, frozen=True):
+    """What the last direct look at the node's agent came to; `answer` "": none was taken yet."""
+
+    answer: str = ""
+    detail: str = ""
+    age_s: float | None = None
+    reached: bool = False  # one has come through at its present address
+
+
 class Node(msgspec.Struct, frozen=True):
     silence_s: float | None = None
     deadline_s: float | None = None
     suspect: bool = False
+    look: Look | None = None
 
 
 class Rank(msgspec.Struct, frozen=True):

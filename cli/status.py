@@ -52,7 +52,7 @@ def _nodes(known: Books, shown: Mapping[str, live.Node]) -> list[dict[str, Any]]
             "incarnation": claims[node].inc if node in claims else None,
             "workers": len(beats[node].ranks) if node in beats else 0,
             "beat_at": beats[node].at if node in beats else None,
-            **(msgspec.structs.asdict(shown[node]) if node in shown else unknown),
+            **(msgspec.to_builtins(shown[node]) if node in shown else unknown),
             "missing": {name: why for name, why in states[node].capabilities.items() if why != "ok"}
             if node in states
             else {},
@@ -153,8 +153,12 @@ def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
         node["workers"],
         silent,
         deadline,
-        "SUSPECT" if node["suspect"] else missing,
+        _suspect(node["look"]) if node["suspect"] else missing,
     )
+
+
+def _suspect(look: Mapping[str, Any] | None) -> str:
+    return f"SUSPECT, looked at directly: {look['answer']}" if look and look["answer"] else "SUSPECT"
 
 
 def _run(run: Mapping[str, Any]) -> tuple[object, ...]:

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from rankpulse.cli import incidents, show
-from rankpulse.cli.doctor import WARN, _clocks, _version
+from rankpulse.cli import incidents, live, show
+from rankpulse.cli.doctor import WARN, _clocks, _version, looks
 from rankpulse.core.records import Beat, Incident, Member, Trail
 
 INCIDENT = Incident(
@@ -110,6 +110,16 @@ def test_etcd_versions_that_lose_data_are_warned_of() -> None:
 def test_a_clock_ahead_is_found_from_the_beats() -> None:
     assert _clocks([Beat(node="n1", inc=1, seq=1, at=100.0)], 99.0).level == "ok"
     assert "n2" in _clocks([Beat(node="n2", inc=1, seq=1, at=4000.0)], 99.0).text
+
+
+def test_agents_that_cannot_be_looked_at_are_told_with_the_remedy() -> None:
+    good, never = live.Node(look=live.Look(reached=True)), live.Node(look=live.Look("unable", "a firewall \x1b[2J"))
+    assert looks({"a": good, "b": good}).level == "ok"
+    for other in (never, live.Node()):
+        found = looks({"a": good, "b": other})
+        assert (found.level, "1 of 2 agents, and not b" in found.text) == (WARN, True)
+        assert found.text.isprintable()
+        assert "probe.token_file" in found.remedy
 
 
 @pytest.mark.parametrize("at", [1e308, -1e18, 1e18])

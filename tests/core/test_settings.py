@@ -58,6 +58,15 @@ def test_all_problems_at_once_each_with_its_key() -> None:
         assert word in text, word
 
 
+@pytest.mark.parametrize("listen", ["", "127.0.0.1:0", "localhost:9466", "[::1]:0"])
+def test_direct_looks_within_one_machine_need_no_token(listen: str) -> None:
+    assert parse({"probe": {"listen": listen}}).probe.token_file == ""
+
+
+def test_direct_looks_from_elsewhere_take_a_token() -> None:
+    assert parse({"probe": {"listen": ":9466", "token_file": "/etc/token", "advertise": "gpu07:9466"}})
+
+
 @pytest.mark.parametrize(
     ("tree", "word"),
     [
@@ -74,6 +83,11 @@ def test_all_problems_at_once_each_with_its_key() -> None:
         ({"agent": {"spool_max": 10**4000}}, "spool_max"),
         ({"agent": {"node": "we ird"}}, "agent.node"),
         ({"agent": {"listen": "9465"}}, "agent.listen"),
+        ({"probe": {"listen": "9466"}}, "probe.listen"),
+        ({"probe": {"listen": "0.0.0.0:9466"}}, "probe.token_file"),
+        ({"probe": {"listen": "gpu07:9466"}}, "probe.token_file"),
+        ({"probe": {"advertise": "0.0.0.0:9466"}}, "probe.advertise"),
+        ({"probe": {"advertise": "gpu07"}}, "probe.advertise"),
         ({"monitor": {"name": "we ird"}}, "monitor.name"),
         ({"monitor": {"listen": "garbage"}}, "monitor.listen"),
         ({"monitor": {"tick_interval_s": 1e9}}, "tick_interval_s"),

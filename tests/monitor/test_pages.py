@@ -23,7 +23,14 @@ STATE: dict[str, Any] = {
     "blind": False,
     "blind_seconds_total": 1.5,
     "cordons": {"n9": {"author": "ann", "reason": "bad link", "at": 0.0}},
-    "nodes": {"n1": {"silence_s": 0.5, "deadline_s": None, "suspect": False}},
+    "nodes": {
+        "n1": {
+            "silence_s": 0.5,
+            "deadline_s": None,
+            "suspect": False,
+            "look": {"answer": "silent", "detail": "", "age_s": 1.0, "reached": True},
+        },
+    },
     "runs": {
         "r1": {
             "run_id": "a b",
@@ -137,6 +144,11 @@ async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: 
     assert families["rankpulse_node_deadline_seconds"].samples == []
     assert [sample.labels["run_uid"] for sample in families["rankpulse_run_info"].samples] == ["r1", "r2"]
     assert by_label(families["rankpulse_incidents_open"])["worker_dead"] == 1
+    assert by_label(families["rankpulse_node_reached"]) == {"n1": 1}
+    assert by_label(families["rankpulse_monitor_probes"]) == {
+        "answered": 0, "accepted": 0, "refused": 0, "silent": 0, "unable": 0
+    }  # fmt: skip
+    assert families["rankpulse_monitor_probe_seconds"].samples == []
     assert families["rankpulse_time_to_detect_seconds"].samples[0].value == 2.0
     assert families["rankpulse_time_to_recover_seconds"].samples[0].value == 4.0
 
@@ -187,6 +199,11 @@ def by_label(family: Any) -> dict[str, float]:
         next((value for name, value in sample.labels.items() if name != "run_uid"), "r1"): sample.value
         for sample in family.samples
     }
+
+
+def test_of_nodes_at_which_nobody_looked_nothing_is_told() -> None:
+    nodes = {"n1": {"look": None}, "n2": {"look": {"answer": "", "reached": False}}, "n3": {}}
+    assert list(SOURCES["rankpulse_node_reached"]({"nodes": nodes}, Vitals())) == []
 
 
 def test_every_metric_of_the_catalogue_has_a_source() -> None:
