@@ -1,0 +1,1 @@
+"""A whole cluster on a virtual clock: `rankpulse sim`."""

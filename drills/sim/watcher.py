@@ -1,0 +1,124 @@
+"""A monitor of the simulation: the real loop, election, executor, canary and engine, as a program on the heap."""
+
+import logging
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from rankpulse.core import codec
+from rankpulse.core import events as ev
+from rankpulse.core import records as r
+from rankpulse.core.engine import Engine
+from rankpulse.core.keys import Keys
+from rankpulse.core.settings import Settings
+from rankpulse.drills.sim.clockwork import Heap, Program
+from rankpulse.drills.sim.etcd import Etcd, Line
+from rankpulse.monitor.canary import Canary
+from rankpulse.monitor.clock import Clock
+from rankpulse.monitor.election import Election
+from rankpulse.monitor.executor import Executor
+from rankpulse.monitor.loop import Loop
+from rankpulse.monitor.translate import Translator
+from rankpulse.monitor.vitals import Vitals
+
+UTC: Final = 1_800_000_000.0
+Look = Callable[[str, ev.Probe], None]  # monitor, probe
+
+logging.getLogger("rankpulse.monitor").setLevel(logging.CRITICAL + 1)  # what it says is in the trace
+
+
+class Decision(NamedTuple):
+    """What an engine knew when it wanted a record written."""
+
+    at: float
+    monitor: str
+    blind: str
+    epoch: int
+
+
+class Eyes:
+    """The engine as the loop sees it; what it decides, fails at and says is kept for the checkers."""
+
+    def __init__(self, name: str, settings: Settings, keys: Keys, offset_s: float, look: Look) -> None:
+        self.engine = Engine(settings, keys)
+        self.name, self._offset_s, self._look = name, offset_s, look
+        self.failures: list[str] = []
+        self.decided: dict[tuple[str, bytes], Decision] = {}
+        self.said: list[str] = []
+        self._answers: list[ev.Probed] = []
+
+    def step(self, event: ev.Event) -> None:
+        try:
+            self.engine.step(event)
+        except Exception as error:
+            self.failures.append(f"step({type(event).__name__}): {error!r}")
+
+    def tick(self, now: float, at: float) -> tuple[ev.Action, ...]:
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            self.step(answer._replace(received_at=now))
+        try:
+            actions = self.engine.tick(now, at)
+        except Exception as error:
+            self.failures.append(f"tick: {error!r}")
+            return ()
+        for action in actions:
+            self._keep(action, now)
+        return tuple(action for action in actions if not isinstance(action, ev.Probe))
+
+    def _keep(self, action: ev.Action, now: float) -> None:
+        if isinstance(action, ev.Probe):
+            self._look(self.name, action)
+        elif isinstance(action, ev.Say):
+            self.said.append(f"{action.level}: {action.text}")
+            if action.level == "error":
+                self.failures.append(action.text)
+        elif isinstance(action, ev.Write | ev.Create) and isinstance(action.record, r.Incident | r.Order):
+            blind = self.engine.sight.why_blind(now)
+            self.decided[action.key, codec.encode(action.record)] = Decision(
+                now - self._offset_s, self.name, blind, self.engine.epoch or 0
+            )
+
+    def answered(self, answer: ev.Probed) -> None:
+        """Folded before the next decision."""
+        self._answers.append(answer)
+
+    def snapshot(self, now: float) -> dict[str, Any]:
+        return self.engine.snapshot(now)
+
+
+class Monitor:
+    """One process. Its monotonic clock begins somewhere; its UTC may jump."""
+
+    def __init__(
+        self, name: str, heap: Heap, etcd: Etcd, keys: Keys, settings: Settings, rng: Random, look: Look
+    ) -> None:
+        self.name, self.heap = name, heap
+        self.program = Program(heap)
+        self.offset_s = rng.uniform(100.0, 1e6)
+        self.utc_off = 0.0
+        clock = Clock(now=lambda: heap.now + self.offset_s, utc=lambda: UTC + heap.now + self.utc_off)
+        self.eyes = Eyes(name, settings, keys, self.offset_s, look)
+        token = b"%016x" % rng.getrandbits(64)
+        line, vitals = Line(self.program, etcd, name, settings.store.timeout_s), Vitals()
+        self.vitals = vitals
+        self.canary = Canary(line, keys.canary(name), token, clock)
+        ttl_s = settings.monitor.lease_ttl_s
+        self.election = Election(
+            line, keys, name=name, url="", ttl_s=ttl_s, clock=clock, rng=Random(rng.getrandbits(32))
+        )
+        self.loop = Loop(
+            self.eyes, line, keys, settings, election=self.election,
+            executor=Executor(line, keys, self.election, vitals), canary=self.canary,
+            translator=Translator(keys, keys.canary(name), token), clock=clock, vitals=vitals,
+        )  # fmt: skip
+        self.program.start([self.loop.run(), self.canary.run(), self.election.run()])
+
+    def now(self) -> float:
+        return self.heap.now + self.offset_s
+
+    def leads(self) -> bool:
+        return not self.program.dead and not self.program.paused and self.loop.office > 0
+
+    def blind(self) -> str:
+        return self.vitals.sight_lost or self.eyes.engine.sight.why_blind(self.now())
