@@ -17,6 +17,8 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "the job without it",
     "collective_hang": "look at the culprit's process (`py-spy dump --pid PID`, `nvidia-smi`). To end the round and "
     "let torchelastic start the next: rankpulse restart {run_uid} --reason '…'",
+    "agent_cut_off": "restore the way from {nodes} to the store (network, certificates, credentials): the agent there "
+    "answers direct looks, its beats do not come through; the job is not touched",
     "sidecar_dead": "start the agent again on {nodes} (`systemctl status rankpulse-agent`); the job itself goes on",
     "control_plane_delay": "nothing to do for the job. If it stays, look at the network to etcd and at etcd's disk",
     "operator_restart": "read the logs of torchrun: the order was carried out, and no next round made a step",

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rankpulse.core.fold_checkpoints import CheckpointFolder
+from rankpulse.core.phases import clock_of
 from rankpulse.core.records import Cordon
-from rankpulse.core.views import NodeView, RunView
+from rankpulse.core.show_silence import actions_stopped, conviction, suspicion
+from rankpulse.core.stragglers import Straggler
+from rankpulse.core.views import NodeView, RoundView, RunView
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine
@@ -27,12 +30,15 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "blind": sight.blind(now),
         "blind_reason": sight.why_blind(now),
         "blind_seconds_total": round(sight.blind_s, 3),
+        "actions_stopped": actions_stopped(engine, now),
+        "conviction": conviction(engine),
         "events": {kind.__name__: count for kind, count in folder.counts.items()},
         "refused": folder.refused,
         "cordons": {node: _cordon(cordon) for node, cordon in sorted(folder.joint.cordons.items())},
         "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},
         "runs": {
-            uid: _run(run) | {"checkpoint": _checkpoint(folder.checkpoints, uid, now)}
+            uid: _run(run, engine.judge.stragglers.told(uid), now)
+            | {"checkpoint": _checkpoint(folder.checkpoints, uid, now)}
             for uid, run in sorted(folder.fleet.runs.items())
             if run.rounds
         },
@@ -52,13 +58,14 @@ def _node(node: NodeView, now: float) -> dict[str, Any]:
         "silence_s": round(now - last, 3) if last is not None else None,
         "deadline_s": round(deadline - last, 3) if last is not None and math.isfinite(deadline) else None,
         "suspect": node.silent_since is not None,
+        "suspicion": suspicion(node.suspect, now),
         "leaving": node.leaving,
         "workers": len(node.beat.ranks) if node.beat else 0,
         "state": msgspec.to_builtins(node.state) if node.state else None,
     }
 
 
-def _run(run: RunView) -> dict[str, Any]:
+def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any]:
     round_ = run.current
     steps = [progress.step for progress in round_.progress.values()]
     phases = sorted({progress.phase for progress in round_.progress.values()})
@@ -75,7 +82,10 @@ def _run(run: RunView) -> dict[str, Any]:
         "step": min(steps, default=None),
         "step_spread": max(steps) - min(steps) if steps else None,
         "phases": phases,
-        "phase_deadline_s": max((run.clocks.deadline_s(phase) for phase in phases), default=None),
+        "phase_deadline_s": max((run.clocks.deadline_s(name) for name in _clocks(round_)), default=None),
+        "clocks": {name: _clock(run, name) for name in run.clocks.known()},
+        "pace": _pace(run),
+        "stragglers": [_straggler(one, now) for one in stragglers],
         "synchronous": run.ahead.synchronous(),
         "ranks": [
             {
@@ -87,6 +97,43 @@ def _run(run: RunView) -> dict[str, Any]:
             }
             for rank, member in sorted(round_.members.items())
         ],
+    }
+
+
+def _clocks(round_: RoundView) -> set[str]:
+    """The clocks that run for its ranks."""
+    first_step = 0 if round_.reporting() else -1
+    return {clock_of(progress.phase, first_step) for progress in round_.progress.values()}
+
+
+def _clock(run: RunView, name: str) -> dict[str, Any]:
+    """What was learned of a phase; `high_s` None: too little yet."""
+    high_s = run.clocks.high_s(name)
+    return {
+        "seen": run.clocks.seen(name),
+        "high_s": round(high_s, 3) if high_s is not None else None,
+        "deadline_s": round(run.clocks.deadline_s(name), 3),
+    }
+
+
+def _pace(run: RunView) -> dict[str, Any]:
+    """Seconds per step, and against the run's own past."""
+    step_s, pace = run.clocks.typical_step_s(), run.clocks.pace
+    usual_s, slowdown = pace.usual_s(), pace.slowdown()
+    return {
+        "step_s": round(step_s, 4) if step_s is not None else None,
+        "usual_step_s": round(usual_s, 4) if usual_s is not None else None,
+        "slowdown": round(slowdown, 3) if slowdown is not None else None,
+    }
+
+
+def _straggler(one: Straggler, now: float) -> dict[str, Any]:
+    return {
+        "rank": one.rank,
+        "node": one.node,
+        "ratio": round(one.ratio, 2),
+        "for_s": round(now - one.since, 1),
+        "why": one.why,
     }
 
 
