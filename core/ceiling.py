@@ -4,6 +4,7 @@ It is no judgement of what is wrong: perhaps nothing is. A job that was paused o
 for a debugger, one whose ranks hang where no evidence can be had: a person must know, once.
 """
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from rankpulse.core import diagnosis as d
@@ -44,7 +45,7 @@ class Ceilings:
         if self._look:
             self._looked_at = desk.now
 
-    def exceeded(self, run: RunView, fresh: set[str]) -> Diagnosis | None:
+    def exceeded(self, run: RunView, fresh: Container[str]) -> Diagnosis | None:
         """What to say of a run that has been silent for too long and that no incident tells of yet."""
         if not self._look or run.current.number in run.ordered:
             return None
@@ -53,7 +54,7 @@ class Ceilings:
         return None if told else found
 
 
-def exceeded(run: RunView, fresh: set[str], now: float, sighted_at: float) -> Diagnosis | None:
+def exceeded(run: RunView, fresh: Container[str], now: float, sighted_at: float) -> Diagnosis | None:
     """The current round of `run` has not moved for longer than any phase may last, by the beats that arrived.
 
     `fresh`: nodes whose beats are on time; the others are judged by their silence. `sighted_at`: since when this
@@ -73,7 +74,7 @@ def exceeded(run: RunView, fresh: set[str], now: float, sighted_at: float) -> Di
     return _diagnosis(run, round_, seen, lasted_s, now) if lasted_s >= limit_s else None
 
 
-def _seen(round_: RoundView, rank: int, fresh: set[str]) -> bool:
+def _seen(round_: RoundView, rank: int, fresh: Container[str]) -> bool:
     return rank in round_.members and round_.members[rank].node in fresh
 
 

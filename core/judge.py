@@ -19,6 +19,7 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.ordering import Ordering
 from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
+from rankpulse.core.stragglers import Stragglers
 from rankpulse.core.suspicion import Suspicions
 from rankpulse.core.tidy import Tidy
 from rankpulse.core.views import RoundView, RunView
@@ -45,6 +46,7 @@ class Judge:
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
         self._ceilings = Ceilings(self._desk)
+        self.stragglers = Stragglers(settings.detect)
         self._tidy = Tidy(self._desk, self._suspicions)
         self._broken: set[str] = set()
         self._orphaned: set[str] = set()
@@ -132,6 +134,7 @@ class Judge:
     def _judge_run(self, run: RunView, fresh: Container[str], sight: Sight) -> bool:
         if not run.open():
             self._suspicions.forget(run)
+            self.stragglers.forget(run.uid)
             self._tidy.sweep(run)
             return False
         self._folder.beats.sample_run_ahead(run, self._desk.now)
@@ -146,6 +149,8 @@ class Judge:
             return False
         stuck, lasted_s = self._suspicions.judge(run, fresh)
         self._settled.add(run.uid)
+        for line in self.stragglers.look(run, self._desk.now):
+            self._folder.say("warning", line)
         if stuck is not None:
             self._of_round(run, run.current, stuck, lasted_s)
         elif (silent := self._ceilings.exceeded(run, fresh)) is not None:

@@ -161,6 +161,16 @@ class PhaseClocks:
 
     # --- what outlives this monitor
 
+    def seen(self, clock: str) -> int:
+        """How many steps, or stays in another phase, have been seen."""
+        if clock == PHASE_TRAIN:
+            return self._steps.count
+        return self._stays[clock].count() if clock in self._stays else 0
+
+    def known(self) -> list[str]:
+        """The clocks of which anything was seen."""
+        return [PHASE_TRAIN, *sorted(self._stays)] if self._steps.count else sorted(self._stays)
+
     def counts(self) -> int:
         """How much has been learned: grows with every event."""
         stays = sum(stays.count() for stays in self._stays.values())

@@ -5,6 +5,7 @@ give it. Past the deadline it is diagnosed, by the evidence or, without any, by 
 """
 
 import math
+from collections.abc import Container
 from typing import NamedTuple
 
 from rankpulse.core import diagnosis as d
@@ -37,7 +38,9 @@ OVERDUE_S = 6.0  # past a deadline: ranks that save or tidy up together stand st
 BEATS_LATE = 1.1  # intervals, with some jitter: a step may have been made so long before a beat showed it
 
 
-def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: float | None = None) -> Stand | None:
+def standing(
+    run: RunView, fresh: Container[str], *, early_s: float = 0.0, floor_s: float | None = None
+) -> Stand | None:
     """Whether the current round of `run` stands still for longer than its phase allows, or will soon.
 
     `fresh`: nodes whose beats are on time. `early_s`: a standstill is told of up to so much before its deadline.
@@ -70,7 +73,7 @@ def standing(run: RunView, fresh: set[str], *, early_s: float = 0.0, floor_s: fl
 class _Doubts:
     """What of one rank is enough to say that the current round of its run does not stand still for too long."""
 
-    def __init__(self, run: RunView, fresh: set[str], early_s: float, floor_s: float | None) -> None:
+    def __init__(self, run: RunView, fresh: Container[str], early_s: float, floor_s: float | None) -> None:
         self._run, self._round, self._fresh, self._early_s = run, run.current, fresh, early_s
         self._floor_s = math.inf if floor_s is None else floor_s
         self._limits: dict[str, float] = {}  # by phase

@@ -4,6 +4,7 @@ An order of evidence is no action: it makes agents look. It is the same for ever
 which the round stands, and it goes when the answers are weighed and the incident that cites them is stored.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from rankpulse.core import diagnosis as d
@@ -45,7 +46,7 @@ class Suspicions:
         self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
         self._work = AtWork(desk, self._collect, EVIDENCE_S)
 
-    def judge(self, run: RunView, fresh: set[str]) -> tuple[Diagnosis | None, float]:
+    def judge(self, run: RunView, fresh: Container[str]) -> tuple[Diagnosis | None, float]:
         """The diagnosis of a run that stands still by now, None while it does not or evidence is on its way.
 
         And for how long it has stood still, in seconds.
