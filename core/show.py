@@ -8,6 +8,7 @@ import msgspec
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.phases import clock_of
 from rankpulse.core.records import Cordon
+from rankpulse.core.show_silence import actions_stopped, conviction, suspicion
 from rankpulse.core.stragglers import Straggler
 from rankpulse.core.views import NodeView, RoundView, RunView
 
@@ -29,6 +30,8 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "blind": sight.blind(now),
         "blind_reason": sight.why_blind(now),
         "blind_seconds_total": round(sight.blind_s, 3),
+        "actions_stopped": actions_stopped(engine, now),
+        "conviction": conviction(engine),
         "events": {kind.__name__: count for kind, count in folder.counts.items()},
         "refused": folder.refused,
         "cordons": {node: _cordon(cordon) for node, cordon in sorted(folder.joint.cordons.items())},
@@ -55,6 +58,7 @@ def _node(node: NodeView, now: float) -> dict[str, Any]:
         "silence_s": round(now - last, 3) if last is not None else None,
         "deadline_s": round(deadline - last, 3) if last is not None and math.isfinite(deadline) else None,
         "suspect": node.silent_since is not None,
+        "suspicion": suspicion(node.suspect, now),
         "leaving": node.leaving,
         "workers": len(node.beat.ranks) if node.beat else 0,
         "state": msgspec.to_builtins(node.state) if node.state else None,
