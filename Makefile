@@ -7,7 +7,7 @@ ROOMS = agent bench cli core dashboards drills monitor store trainer
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check drills bench bench-detect dashboards weather soak setup typing lint clean
+.PHONY: help demo test check drills sim bench bench-detect dashboards weather soak setup typing lint clean
 help: ## what can be made
 	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,10 @@ test: lint ## everything once: two tests at a time, but whole jobs under a monit
 
 drills: setup ## live repeats
 	$(BIN)/python -m pytest -m drill
+
+SEEDS ?= 200
+sim: setup ## SEEDS=200 clusters of 64 nodes on a virtual clock, each with faults of its own
+	$(BIN)/rankpulse sim --seeds $(SEEDS)
 
 bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench pulse

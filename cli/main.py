@@ -436,6 +436,38 @@ def bench_record(
     raise typer.Exit(run(out, seconds, nodes, seed))
 
 
+@app.command()
+def sim(
+    seed: Annotated[int | None, typer.Option(help="The first seed, or with no --seeds the only one.")] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds (default 20).")] = None,
+    nodes: Annotated[int, typer.Option(help="Machines of the cluster.")] = 64,
+    gpus: Annotated[int, typer.Option(help="Ranks per machine.")] = 8,
+    minutes: Annotated[float, typer.Option(help="Virtual minutes with faults; then recovery is demanded.")] = 12.0,
+    faults: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only this fault; may be repeated.")] = None,
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Write the trace of the one seed there.")] = None,
+    until: Annotated[float | None, typer.Option(metavar="T", help="Stop at this virtual second.")] = None,
+    processes: Annotated[int, typer.Option(help="Seeds at once; 0: as many as processors.")] = 0,
+    preset: Preset = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Tell what happens, on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only what failed.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Simulate whole clusters on a virtual clock, with faults drawn from a seed, and hold every answer against the truth.
+
+    Example: rankpulse sim --seeds 200; rankpulse sim --seed 7 --nodes 16 --verbose
+    """
+    from rankpulse.drills.sim.command import run
+    from rankpulse.drills.sim.plan import Options
+
+    count = seeds if seeds is not None else 1 if seed is not None else 20
+    options = Options(nodes, gpus, minutes, tuple(faults or ()), preset or "default")
+    chosen = range(seed or 0, (seed or 0) + count)
+    code = run(
+        chosen, options, trace=trace, until=until, as_json=as_json, quiet=quiet, verbose=verbose, processes=processes
+    )
+    raise typer.Exit(code)
+
+
 @app.command(
     "run",
     add_help_option=False,

@@ -97,11 +97,21 @@ class Operator:
 class Simulation:
     """One seed, step by step."""
 
-    def __init__(self, seed: int, options: Options, file: IO[str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        options: Options,
+        file: IO[str] | None = None,
+        *,
+        until: float | None = None,
+        say: IO[str] | None = None,
+    ) -> None:
+        """`file`: for the trace; `until`: stop at this second, without demanding anything; `say`: tell what happens."""
+        self._stop_at = until
         self.seed, self.options = seed, options
         rng = Random(f"{seed}/{options.nodes}/{options.gpus}/{','.join(options.faults)}")  # noqa: S311
         self.heap = Heap()
-        self.trace = Trace(lambda: self.heap.now, file)
+        self.trace = Trace(lambda: self.heap.now, file, say)
         self.cluster = Cluster(options, Random(rng.getrandbits(64)), self.trace, self.heap)
         self.faults = Faults(self.cluster, Random(rng.getrandbits(64)))
         self.operator = Operator(self.cluster, Random(rng.getrandbits(64)))
@@ -129,8 +139,9 @@ class Simulation:
         heap.at(WARM_S, self._strike)
         heap.at(LOOK_S, self._look)
         try:
-            self._live(self._ends_at)
-            self._demand_recovery()
+            self._live(min(self._ends_at, self._stop_at or self._ends_at))
+            if self._stop_at is None or self._stop_at > self._ends_at:
+                self._demand_recovery()
             return self._outcome()
         finally:
             self.cluster.close()
@@ -216,7 +227,9 @@ class Simulation:
             return
         lost = {node for truth in self.cluster.truth.truths if truth.kind in p.LOSSES for node in truth.nodes}
         if state.outcome != "abandoned" or not set(job.nodes) <= lost:
-            self.scene.ended_runs.append(f"run {state.run_uid} is said to have ended, and goes on: {state.outcome}, {state.reason}")
+            self.scene.ended_runs.append(
+                f"run {state.run_uid} is said to have ended, and goes on: {state.outcome}, {state.reason}"
+            )
 
     def _detected(self, incident: r.Incident) -> None:
         """Which of the truths it tells of."""
@@ -261,15 +274,15 @@ class Simulation:
 
     def _demand_recovery(self) -> None:
         """Faults have stopped, those under way end: now everything has to be well within the bound."""
-        until = self.heap.now + RECOVER_S
         began = self.heap.now
+        until = min(began + RECOVER_S, self._stop_at or began + RECOVER_S)
         while self._violation is None and self.heap.now < until:
             self._live(self.heap.now + 5.0)
             if not self._unwell():
                 self._recovered_s = self.heap.now - began
                 self._missed()
                 return
-        if self._violation is None:
+        if self._violation is None and until == began + RECOVER_S:
             self._violation = Violation("recovers", "; ".join(self._unwell()[:5]), round(self.heap.now, 3))
 
     def _unwell(self) -> list[str]:
@@ -278,7 +291,11 @@ class Simulation:
         for job in self.cluster.jobs:
             if not job.training or job.blocked() or now - job.moved_at > IDLE_MAX_S + job.style.step_s * 40:
                 wrong.append(f"{job.label} ({job.uid}) does not train, round {job.round}, phase {job.phase}")
-        wrong += [f"incident {i.id} is open: {i.klass}, {i.summary}" for i in self.scene.incidents.values() if i.state == "open"]
+        wrong += [
+            f"incident {i.id} is open: {i.klass}, {i.summary}"
+            for i in self.scene.incidents.values()
+            if i.state == "open"
+        ]
         leader = self.cluster.leader()
         if leader is None:
             wrong.append("no monitor leads")
@@ -326,7 +343,9 @@ class Simulation:
             elif truth.overtaken:
                 overtaken[truth.kind] = overtaken.get(truth.kind, 0) + 1
         outcome.injected, outcome.detected, outcome.overtaken, outcome.delays = injected, detected, overtaken, delays
-        restarts = [order for (_, _, kind), orders in self.scene.orders.items() if kind == "restart" for order in orders]
+        restarts = [
+            order for (_, _, kind), orders in self.scene.orders.items() if kind == "restart" for order in orders
+        ]
         outcome.orders, outcome.asked = len(restarts), self.operator.asked
         outcome.mistaken = self.scene.mistaken
         outcome.events, outcome.beats, outcome.recovered_s = self.heap.events, self._beats, self._recovered_s

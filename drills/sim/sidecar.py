@@ -118,7 +118,10 @@ class Sidecar:
             node=self.node, inc=self.inc, at=self.utc(), host=self.node, agent_version="sim",
             interval_s=self._interval_s, probe=f"{self.node}:9466", rack=self.machine.rack, boot_id=self.boot_id,
         )  # fmt: skip
-        guards, puts = [Guard(self._keys.claim(self.node), self._claim)], [Put(self._keys.state(self.node), codec.encode(state))]
+        guards, puts = (
+            [Guard(self._keys.claim(self.node), self._claim)],
+            [Put(self._keys.state(self.node), codec.encode(state))],
+        )
 
         def told(_value: Any, error: StoreError | None) -> None:
             if error is not None:

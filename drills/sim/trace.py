@@ -13,10 +13,10 @@ KEPT = 60
 
 
 class Trace:
-    """Hashes the lines, keeps the last, and writes them to `file` if there is one."""
+    """Hashes the lines, keeps the last, and writes them to `file`; those of note go to `say`, for people."""
 
-    def __init__(self, now: Callable[[], float], file: IO[str] | None = None) -> None:
-        self._now, self._file = now, file
+    def __init__(self, now: Callable[[], float], file: IO[str] | None = None, say: IO[str] | None = None) -> None:
+        self._now, self._file, self._say = now, file, say
         self._hash = hashlib.sha256()
         self.last: deque[str] = deque(maxlen=KEPT)
 
@@ -28,6 +28,9 @@ class Trace:
         line = json.dumps({"t": round(self._now(), 6), "what": what, **detail}, sort_keys=True)
         self.last.append(line)
         self._write(line)
+        if self._say is not None:
+            told = ", ".join(f"{name} {value}" for name, value in detail.items() if value not in ("", [], None))
+            self._say.write(f"{self._now():9.3f}  {what:<12} {told}\n")
 
     def change(self, change: Change, quiet: bool) -> None:
         """A change of the store; `quiet`: too common to be among the last lines."""
