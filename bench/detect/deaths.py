@@ -69,7 +69,7 @@ def _one(drive: Drive, death: Death) -> tuple[float, int, bool]:
     named: set[int] = set()
     incidents: set[str] = set()
     for verdict in drive.stretch(lead_in(drive.day, death.at), death.at + LIMIT_S):
-        if verdict.klass not in drive.way.alarms:
+        if verdict.klass not in drive.way.alarms or not verdict.nodes:
             continue
         if verdict.at < death.at or not death.nodes & set(verdict.nodes):
             return np.inf, 0, True

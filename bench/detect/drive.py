@@ -53,6 +53,7 @@ class Verdict(NamedTuple):
     summary: str
 
 
+CLUSTER: Final = Keys("bench")
 EVERYTHING: Final = Knowledge()
 
 
@@ -97,7 +98,7 @@ class _Stretch:
         self._settings, self._knows = drive.way.settings, drive.way.knowledge
         self.now = begin
         self.store = dict(drive.store)
-        self._keys = Keys("bench")
+        self._keys = CLUSTER
         self.engine = Engine(self._settings, self._keys)
         self._looks = Looks(drive.day, drive.job.death, self._settings.probe.timeout_s)
         self._path = StorePath(drive.day)

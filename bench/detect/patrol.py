@@ -14,15 +14,17 @@ import msgspec
 import numpy as np
 
 from rankpulse.bench.detect import parameters as z
-from rankpulse.bench.detect.drive import Drive, Verdict, Way
+from rankpulse.bench.detect.drive import CLUSTER, Drive, Verdict, Way
 from rankpulse.bench.detect.job import Job, Timeline
 from rankpulse.bench.detect.senders import Beats, node_beats
 from rankpulse.bench.detect.trace import Day
 from rankpulse.core import records as r
+from rankpulse.core.fleet_learned import HEALED_KEPT
 
 LEAD_IN_S: Final = 60.0
 TAIL_S: Final = 5.0
 JOIN_S: Final = 45.0  # so soon after a stretch another is part of it
+FLEET: Final = CLUSTER.fleet_learned()
 HEALED_S: Final = 2.0  # freezes and rack pauses longer than this are driven through, too: the cost rule learns of them
 
 
@@ -88,33 +90,64 @@ def stretches(day: Day, found: Iterable[Span], free_at: float) -> list[Span]:
     return result
 
 
-def patrol(day: Day, beats: list[Beats], line: Timeline, way: Way, *, straight: bool = False) -> Found:
-    """A day without deaths: every conviction is a mistake, and restarts the job."""
-    drive = Drive(day, beats, Job(line, way.manner), way)
+def patrol(
+    day: Day,
+    beats: list[Beats],
+    line: Timeline,
+    way: Way,
+    *,
+    experience: r.FleetLearned | None = None,
+    straight: bool = False,
+) -> Found:
+    """A day without deaths: every conviction is a mistake, and restarts the job. `experience`: of days before."""
+    drive, life = Drive(day, beats, Job(line, way.manner), way), Life(day, experience)
     spans = [Span(0.0, day.seconds)] if straight else disturbances(day, beats, way.least_s)
-    found, free_at, until = Found(day.seconds), 0.0, 0.0
+    found, free_at = Found(day.seconds), 0.0
     todo = list(spans) if straight else stretches(day, spans, 0.0)
     while todo:
         span = todo.pop(0)
-        _quiet(drive, span.begin - until)
-        until = span.end
+        drive.store[FLEET] = life.learned(drive.store, span.begin)
         for verdict in drive.stretch(*span):
-            if verdict.klass not in way.alarms:
+            if verdict.klass not in way.alarms or not verdict.nodes:
                 found.others[verdict.klass] = found.others.get(verdict.klass, 0) + 1
                 continue
             found.convicted.append(verdict)
-            free_at = until = verdict.at + z.BLOCKED_S
+            free_at = verdict.at + z.BLOCKED_S
             todo = [Span(free_at, day.seconds)] if straight else stretches(day, spans, free_at)
             todo = [span for span in todo if span.begin < day.seconds]
             break
+    drive.store[FLEET] = life.learned(drive.store, day.seconds)
     found.learned = dict(drive.store)
     found.driven_s, found.beats, found.ticks = drive.watched_s, drive.folded, drive.ticks
     return found
 
 
-def _quiet(drive: Drive, seconds: float) -> None:
-    """Time in which nothing happened was watched with good sight all the same."""
-    for key, record in drive.store.items():
-        if isinstance(record, r.FleetLearned) and seconds > 0:
-            days = record.node_days + seconds / z.DAY_S * drive.day.nodes
-            drive.store[key] = msgspec.structs.replace(record, node_days=days)
+class Life:
+    """What the cost rule knows of the fleet by and by: time that is not driven through was watched all the same, and
+    the trace's real failures, whose detection is measured apart, have been seen."""
+
+    def __init__(self, day: Day, before: r.FleetLearned | None) -> None:
+        self._day, self._before = day, before or r.FleetLearned(at=0.0)
+        rng = day.rng("failures")
+        count = int(rng.poisson(z.FAILURES_PER_NODE_DAY * day.nodes * day.seconds / z.DAY_S))
+        self._failures = np.sort(rng.uniform(0.0, day.seconds, count))
+
+    def learned(self, store: dict[str, r.Record], at: float) -> r.FleetLearned:
+        """The record as it stands at that moment of the day; silences as the engine has counted them."""
+        record = store.get(FLEET, self._before)
+        assert isinstance(record, r.FleetLearned)
+        days = self._before.node_days + self._day.nodes * at / z.DAY_S
+        deaths = self._before.deaths + int(np.searchsorted(self._failures, at))
+        return msgspec.structs.replace(record, node_days=days, deaths=deaths)
+
+
+def summed(records: list[r.FleetLearned]) -> r.FleetLearned:
+    """The experience of several fleets, or of one on several days."""
+    healed = tuple(s for record in records for s in record.healed_s)
+    return r.FleetLearned(
+        at=0.0,
+        node_days=sum(record.node_days for record in records),
+        deaths=sum(record.deaths for record in records),
+        healed_s=healed[-HEALED_KEPT:],
+        healed=sum(record.healed for record in records),
+    )

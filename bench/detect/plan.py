@@ -16,6 +16,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     days: int = 100
     seconds: float = z.DAY_S  # of each day
+    experience_days: int = 20  # other days that the cost rule has learned from before the first
     baseline_days: int = 100  # the usual detectors, on our stream
     rank_days: int = 10  # the same on the study's stream, one sender per rank
     layer_days: int = 20
@@ -42,6 +43,7 @@ def quick(seed: int, scale: float, days: int | None) -> Plan:
         scale=scale,
         days=4 if days is None else days,
         seconds=10_800.0,
+        experience_days=0,
         rank_days=0,
         layer_days=1,
         manner_days=1,

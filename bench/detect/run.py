@@ -11,7 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,10 @@ from typing import Any, Final
 import msgspec
 
 from rankpulse.bench.detect import tally
+from rankpulse.bench.detect.patrol import summed
 from rankpulse.bench.detect.plan import SEED, Plan, full, quick
-from rankpulse.bench.detect.shift import Shift, work
+from rankpulse.bench.detect.shift import Shift, learn, work
+from rankpulse.core.records import FleetLearned
 
 SCALES: Final = (0.2, 1.0, 5.0)
 MOST_DAYS: Final = 100_000
@@ -80,17 +82,31 @@ def _shifts(plan: Plan, workers: int, place: Path | None) -> Iterator[Shift]:
     yield from kept.values()
     from rankpulse.bench.detect.screen import progress
 
-    with progress(plan.days, len(kept)) as advance:
-        if workers == 1:
-            for number in missing:
-                yield _keep(work(plan, number), place)
-                advance()
-            return
-        with ProcessPoolExecutor(workers) as pool:
-            asked = [pool.submit(work, plan, number) for number in missing]
+    with ProcessPoolExecutor(workers) as pool:
+        experience = _experience(plan, pool, place) if missing else None
+        with progress(plan.days, len(kept)) as advance:
+            asked = [pool.submit(work, plan, number, experience) for number in missing]
             for done in as_completed(asked):
                 yield _keep(done.result(), place)
                 advance()
+
+
+def _experience(plan: Plan, pool: Executor, place: Path | None) -> FleetLearned:
+    """What the cost rule has learned before the first day."""
+    path = place / "experience.json" if place is not None else None
+    if path is not None and path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=FleetLearned)
+    from rankpulse.bench.detect.screen import progress
+
+    records = []
+    with progress(plan.experience_days, 0, "learning") as advance:
+        for record in pool.map(learn, [plan] * plan.experience_days, range(plan.experience_days)):
+            records.append(record)
+            advance()
+    found = summed(records)
+    if path is not None:
+        path.write_bytes(msgspec.json.encode(found))
+    return found
 
 
 def _kept(plan: Plan, place: Path) -> dict[int, Shift]:

@@ -7,15 +7,15 @@ from typing import Any
 
 
 @contextmanager
-def progress(days: int, done: int) -> Iterator[Callable[[], None]]:
+def progress(days: int, done: int, what: str = "days") -> Iterator[Callable[[], None]]:
     """A bar on stderr; calling what is given moves it by a day. Silent where stderr is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("days"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task("days", total=days, completed=done)
+        task = bar.add_task(what, total=days, completed=done)
         yield lambda: bar.advance(task)
 
 

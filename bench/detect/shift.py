@@ -11,12 +11,13 @@ from rankpulse.bench.detect.baselines import BASELINES
 from rankpulse.bench.detect.deaths import Told, die, victims
 from rankpulse.bench.detect.drive import Way
 from rankpulse.bench.detect.job import Timeline
-from rankpulse.bench.detect.patrol import Found, node_day, patrol
+from rankpulse.bench.detect.patrol import FLEET, Found, node_day, patrol
 from rankpulse.bench.detect.plan import Plan
-from rankpulse.bench.detect.points import LAYERS, MANNERS, POINTS
+from rankpulse.bench.detect.points import DEFAULT, LAYERS, MANNERS, POINTS
 from rankpulse.bench.detect.senders import Beats, rank_beats
 from rankpulse.bench.detect.trace import Day, make_day
 from rankpulse.bench.detect.weather import Held
+from rankpulse.core import records as r
 
 NODE_STREAM, RANK_STREAM = "one sender per node", "one sender per rank"
 
@@ -57,11 +58,21 @@ class Shift(msgspec.Struct):
     scores: dict[str, dict[str, Score]]
 
 
+EARLIER = 1_000_000  # numbers of the days that only teach
 OURS, LAYER, MANNER = "ours", "layers", "manners"
 
 
-def work(plan: Plan, number: int) -> Shift:
-    """Everything the plan wants of this day. Depends on plan and number alone."""
+def learn(plan: Plan, number: int) -> r.FleetLearned:
+    """What the cost rule learns on a day that is not measured."""
+    day = make_day(plan.seed, EARLIER + number, plan.scale)
+    found = patrol(day, node_day(day), Timeline(day), DEFAULT)
+    record = found.learned[FLEET]
+    assert isinstance(record, r.FleetLearned)
+    return record
+
+
+def work(plan: Plan, number: int, experience: r.FleetLearned | None = None) -> Shift:
+    """Everything the plan wants of this day. Depends on plan, number and experience alone."""
     day = make_day(plan.seed, number, plan.scale, seconds=plan.seconds)
     beats, scores = node_day(day), dict[str, dict[str, Score]]()
     if number < plan.baseline_days:
@@ -69,7 +80,7 @@ def work(plan: Plan, number: int) -> Shift:
     if number < plan.rank_days:
         scores[RANK_STREAM] = baselines(day, lambda n: rank_beats(day, n), day.nodes * z.RANKS_PER_NODE, plan.deaths)
     line = Timeline(day)
-    scores[OURS] = {point.name: _ours(plan, day, beats, line, point) for point in POINTS}
+    scores[OURS] = {point.name: _ours(plan, day, beats, line, point, experience) for point in POINTS}
     if number < plan.layer_days:
         scores[LAYER] = _layers(plan, day, beats, line)
     if number < plan.manner_days:
@@ -123,8 +134,10 @@ def _dying(day: Day, senders: int, count: int) -> dict[int, list[float]]:
     return found
 
 
-def _ours(plan: Plan, day: Day, beats: list[Beats], line: Timeline, point: Way) -> Score:
-    found = patrol(day, beats, line, point)
+def _ours(
+    plan: Plan, day: Day, beats: list[Beats], line: Timeline, point: Way, experience: r.FleetLearned | None
+) -> Score:
+    found = patrol(day, beats, line, point, experience=experience)
     score = _score(found, day)
     if day.number < plan.death_days:
         for racks, count in ((False, plan.our_deaths), (True, plan.rack_deaths)):

@@ -3,8 +3,9 @@
 from typing import Final
 
 from rankpulse.bench.detect import parameters as z
-from rankpulse.bench.detect.job import TRAIN, Job
+from rankpulse.bench.detect.job import CHECKPOINT, EVALUATE, TRAIN, Job
 from rankpulse.core import records as r
+from rankpulse.core.slot import PHASE_PAUSED
 
 RUN_ID: Final = "trace-z"
 PID: Final = 1000
@@ -26,7 +27,7 @@ class Teller:
         self._job, self._progress = job, progress
         self._runs: dict[int, tuple[r.RunRow, ...]] = {}
         self._rows: dict[int, tuple[int, tuple[r.RankRow, ...]]] = {}
-        self._phases = {name: (name,) for name in ("train", "checkpoint", "evaluate")}
+        self._phases = {name: (name,) for name in (TRAIN, CHECKPOINT, EVALUATE, PHASE_PAUSED)}
         self._ranks = job.day.nodes * z.RANKS_PER_NODE
         self._names = [node_name(n) for n in range(job.day.nodes)]
 
@@ -35,7 +36,7 @@ class Teller:
         if self._progress:
             step, phase = self._job.place(node, made)
         else:
-            step, phase = -1, TRAIN
+            step, phase = -1, PHASE_PAUSED  # or the engine would take it for a job that does not get going
         cached = self._rows.get(node)
         if cached is None or cached[0] != step:
             cached = self._rows[node] = (step, self._make_rows(node, step))
