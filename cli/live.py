@@ -36,6 +36,24 @@ class Checkpoint(msgspec.Struct, frozen=True):
     verified_age_s: float | None = None
 
 
+class Straggler(msgspec.Struct, frozen=True):
+    """A rank that is slower than its peers, `ratio` times, for `for_s` seconds by now."""
+
+    rank: int
+    node: str
+    ratio: float = 1.0
+    for_s: float = 0.0
+    why: str = ""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds per step, now and as usual for the run; None where nothing can be said yet."""
+
+    step_s: float | None = None
+    usual_step_s: float | None = None
+    slowdown: float | None = None
+
+
 class Run(msgspec.Struct, frozen=True):
     step: int | None = None
     step_spread: int | None = None
@@ -43,6 +61,8 @@ class Run(msgspec.Struct, frozen=True):
     phases: tuple[str, ...] = ()
     ranks: tuple[Rank, ...] = ()
     checkpoint: Checkpoint | None = None
+    pace: Pace = Pace()
+    stragglers: tuple[Straggler, ...] = ()
 
 
 class State(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.records import AgentClaim, Arm, Beat, CheckpointState, Cordon, Leader, NodeState, RunState
 from rankpulse.core.settings import Settings
 
+SLOWER = 1.3  # times: a run that needs so much longer for a step than usual is told of
+
 
 def monitor_url(leader: Leader | None, settings: Settings) -> str:
     """Where the leader says its page is, else where ours would be."""
@@ -82,7 +84,7 @@ def _runs(known: Books, shown: Mapping[str, live.Run]) -> list[dict[str, Any]]:
 def _figures(run: live.Run | None) -> dict[str, Any]:
     """None where the monitor does not say."""
     if run is None:
-        return dict.fromkeys(("step", "step_spread", "world_size", "phases", "ranks"))
+        return dict.fromkeys(("step", "step_spread", "world_size", "phases", "ranks", "pace", "stragglers"))
     return {**msgspec.to_builtins(run), "ranks": len(run.ranks) or None}
 
 
@@ -106,6 +108,10 @@ def page(status: Mapping[str, Any]) -> None:
     if going or past:
         out.print()
         show.table(out, ("run", "label", "round", "ranks", "step", "phase", "state"), map(_run, past + going))
+    slow = [line for run in going for line in slowness(run)]
+    if slow:
+        out.print()
+        show.facts(out, [("slow", slow)])
     told = [run for run in going if run["checkpoint"]]
     if told:
         names = [f"{run['run_uid']}: " if len(going) > 1 else "" for run in told]
@@ -167,6 +173,22 @@ def _run(run: Mapping[str, Any]) -> tuple[object, ...]:
     step = "-" if run["step"] is None or run["step"] < 0 else f"{run['step']}{spread}"
     state = run["outcome"] + (f": {run['reason']}" if run["reason"] else "")
     return run["run_uid"], run["run_id"] or "-", run["round"], ranks, step, ", ".join(run["phases"] or ()), state
+
+
+def slowness(run: Mapping[str, Any]) -> list[str]:
+    """Lines on who is slower than its peers, and whether the whole run is slower than it was, for people."""
+    lines = [
+        f"{run['run_uid']}: rank {one['rank']} on {one['node']}, {one['ratio']:.1f} times slower than its peers for "
+        f"{show.span(one['for_s'])}: {one['why']}"
+        for one in run["stragglers"] or ()
+    ]
+    pace = run["pace"] or {}
+    if (pace.get("slowdown") or 0.0) >= SLOWER:
+        lines.append(
+            f"{run['run_uid']}: all ranks, {pace['slowdown']:.1f} times slower than usual "
+            f"({pace['usual_step_s']:.3g} s per step)"
+        )
+    return lines
 
 
 def checkpoint(run: Mapping[str, Any]) -> str:

@@ -134,7 +134,15 @@ def _progress() -> Block:
                 Query(f"max({ask.led('rankpulse_run_still_seconds')})", "stands still"),
                 Query(f"max({ask.led('rankpulse_run_step_deadline_seconds')})", "deadline"),
                 unit="s",
-                size=(12, 7),
+                size=(8, 7),
+            ),
+            b.graph(
+                "How long may its phases last?",
+                "The learned deadline of every phase that the run has shown. Longer than that is a standstill.",
+                Query(f"max by (phase) {ask.led('rankpulse_run_phase_deadline_seconds')}", "{{phase}}"),
+                unit="s",
+                stepped=True,
+                size=(8, 7),
             ),
             b.graph(
                 "Rounds, restarts, incidents",
@@ -143,7 +151,7 @@ def _progress() -> Block:
                 Query(or_zero(f"max({ask.led('rankpulse_run_restarts')})"), "restarts"),
                 Query(or_zero(f"max({ask.led('rankpulse_run_incidents_open')})"), "open incidents"),
                 stepped=True,
-                size=(12, 7),
+                size=(8, 7),
             ),
         ],
     )
@@ -304,6 +312,23 @@ def _nodes() -> Block:
                 "Seconds since the last heartbeat of its nodes: the ten longest.",
                 Query(f"topk(10, max by (node) {silence})", "{{node}}"),
                 unit="s",
+                size=(12, 8),
+            ),
+            b.graph(
+                "Who is slower than its peers?",
+                "Ranks that are slower than the others, and how many times: by what they do while those wait, or by "
+                "their own pace where nobody waits. Empty: none is. Nothing is restarted for that.",
+                Query(f"max by (node, rank) {ask.led('rankpulse_run_straggler_ratio')}", "rank {{rank}} on {{node}}"),
+                stepped=True,
+                size=(12, 8),
+            ),
+            b.graph(
+                "Is the run slower than it was?",
+                "Time per step against what has been usual for this run: 1 is as usual, 2 is half as fast. Its ranks "
+                "wait for each other, so one slow rank or link shows here even where it cannot be named.",
+                Query(f"max({ask.led('rankpulse_run_slowdown_ratio')})", "times the usual step"),
+                Query(or_zero(f"max({ask.led('rankpulse_run_stragglers')})"), "stragglers"),
+                stepped=True,
                 size=(12, 8),
             ),
         ],

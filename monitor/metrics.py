@@ -140,6 +140,17 @@ def _steps_behind(view: View, vitals: Vitals) -> Iterator[Sample]:
         yield from (((uid, node), float(fastest - step)) for node, step in sorted(lowest.items()))
 
 
+def _stragglers(view: View, vitals: Vitals) -> Iterator[Sample]:
+    for uid, run in _running(view).items():
+        for one in run["stragglers"]:
+            yield (uid, one["node"], str(one["rank"])), float(one["ratio"])
+
+
+def _phase_deadlines(view: View, vitals: Vitals) -> Iterator[Sample]:
+    for uid, run in _running(view).items():
+        yield from (((uid, phase), float(clock["deadline_s"])) for phase, clock in run["clocks"].items())
+
+
 def _of_run(count: Callable[[Mapping[str, Any]], int]) -> "Source":
     """For every run that goes on, the sum of `count` over its incidents."""
 
@@ -221,6 +232,10 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_ranks_in_state": _ranks_by("state"),
     "rankpulse_run_ranks_in_phase": _ranks_by("phase"),
     "rankpulse_run_node_steps_behind": _steps_behind,
+    "rankpulse_run_straggler_ratio": _stragglers,
+    "rankpulse_run_stragglers": _run(lambda run: len(run["stragglers"])),
+    "rankpulse_run_slowdown_ratio": _run(lambda run: run["pace"]["slowdown"]),
+    "rankpulse_run_phase_deadline_seconds": _phase_deadlines,
     "rankpulse_run_incidents_open": _of_run(lambda incident: int(_open(incident))),
     "rankpulse_run_restarts": _of_run(lambda incident: int(incident["restarts"])),
     "rankpulse_run_checkpoint_step": _checkpoint("step", -1),

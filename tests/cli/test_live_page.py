@@ -150,3 +150,18 @@ async def test_urls_that_lead_nowhere_are_told(url: str) -> None:
     state, error = await live.fetch(url)
     assert state is None
     assert error
+
+
+def test_who_is_slow_is_told_by_name_and_a_run_that_is_slow_as_a_whole_too() -> None:
+    body = (
+        b'{"monitor":"m","nodes":{},"runs":{"r":{"pace":{"step_s":2.0,"usual_step_s":1.0,"slowdown":2.0},'
+        b'"stragglers":[{"rank":3,"node":"a","ratio":1.6,"for_s":90,"why":"in phase data for 40% of the time"}]}}}'
+    )
+    state, error = live.understand("http://h:1", 200, body)
+    assert state is not None, error
+    (run,) = status._runs(KNOWN, state.runs)
+    one, whole = status.slowness(run)
+    assert one == "r: rank 3 on a, 1.6 times slower than its peers for 90 s: in phase data for 40% of the time"
+    assert whole == "r: all ranks, 2.0 times slower than usual (1 s per step)"
+    (unknown,) = status._runs(KNOWN, {})
+    assert status.slowness(unknown) == []

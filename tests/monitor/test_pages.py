@@ -44,6 +44,9 @@ STATE: dict[str, Any] = {
             "step": 9,
             "step_spread": None,
             "phase_deadline_s": 30.0,
+            "clocks": {"train": {"seen": 40, "high_s": 2.0, "deadline_s": 8.0}},
+            "pace": {"step_s": 2.0, "usual_step_s": 1.0, "slowdown": 2.0},
+            "stragglers": [{"rank": 1, "node": "n1", "ratio": 1.5, "for_s": 60.0, "why": "in phase data"}],
             "checkpoint": {
                 "step": 8,
                 "verified_step": 6,
@@ -67,6 +70,9 @@ STATE: dict[str, Any] = {
             "step": None,
             "step_spread": None,
             "phase_deadline_s": None,
+            "clocks": {},
+            "pace": {"step_s": None, "usual_step_s": None, "slowdown": None},
+            "stragglers": [],
             "checkpoint": None,
         },
         "r0": {"outcome": "finished"},
@@ -161,10 +167,15 @@ async def test_figures_of_a_run_are_made_from_its_ranks_and_incidents(site: Site
         "rankpulse_run_ranks_in_state": {"S": 1, "T": 1},
         "rankpulse_run_ranks_in_phase": {"train": 2},
         "rankpulse_run_node_steps_behind": {"n1": 3},
+        "rankpulse_run_phase_deadline_seconds": {"train": 8.0},
     }
     assert {name: by_label(families[name]) for name in figures} == figures
     assert of_runs(families["rankpulse_run_incidents_open"]) == {"r1": 2, "r2": 0}
     assert of_runs(families["rankpulse_run_restarts"]) == {"r1": 2, "r2": 0}
+    assert of_runs(families["rankpulse_run_slowdown_ratio"]) == {"r1": 2.0}
+    assert of_runs(families["rankpulse_run_stragglers"]) == {"r1": 1, "r2": 0}
+    [straggler] = families["rankpulse_run_straggler_ratio"].samples
+    assert (straggler.labels, straggler.value) == ({"run_uid": "r1", "node": "n1", "rank": "1"}, 1.5)
 
 
 async def test_figures_of_checkpoints_are_those_that_are_known(site: Site) -> None:
