@@ -102,7 +102,7 @@ class Folder:
         if parsed.kind is r.Incident:
             self.book.drop(parsed.names["id"])
         elif parsed.kind is r.Beat:
-            self._beat_gone(parsed.names["node"])
+            self._beat_gone(parsed.names["node"], event.received_at)
         elif parsed.kind is r.Observation:
             self.checkpoints.gone(event.key)
         elif parsed.kind is r.CheckpointState:
@@ -225,7 +225,7 @@ class Folder:
 
     # --- records
 
-    def _beat_gone(self, name: str) -> None:
+    def _beat_gone(self, name: str, now: float) -> None:
         """The lease ran out. Never a verdict; but a node that left, or on which nothing runs, is no longer watched."""
         node = self.fleet.nodes.get(name)
         if node is None:
@@ -236,6 +236,8 @@ class Folder:
             self.fold(node.goodbye_key)
             del self.fleet.nodes[name]
             self.say("info", f"{name} is no longer watched: its lease ended and no job needs it")
+        else:
+            node.lapsed_at = now
 
     def _node_state(self, state: r.NodeState, event: ev.Seen, leading: bool) -> None:
         if state.node in self.fleet.nodes:

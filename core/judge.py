@@ -14,6 +14,7 @@ from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
 from rankpulse.core.fold import RELEASE, Folder
 from rankpulse.core.gates import Gates
+from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.ordering import Ordering
@@ -23,7 +24,7 @@ from rankpulse.core.stragglers import Stragglers
 from rankpulse.core.suspicion import Suspicions
 from rankpulse.core.tidy import Tidy
 from rankpulse.core.views import RoundView, RunView
-from rankpulse.core.watch import Conviction, Watch
+from rankpulse.core.watch import Watch
 
 QUIET_ROUNDS = 4.0  # times quiet_s: a round without step reports that lived for so long has recovered
 RESTATED = (  # classes between which later evidence may correct an incident
@@ -303,7 +304,7 @@ class Judge:
         if incident.klass != d.NODE_DEAD or incident.round in run.ordered or incident.asked_by:
             return False
         began = self._book.began.get(incident.id, self._desk.now)
-        return all(self._watch.is_back(name, run.current, began) for name in incident.nodes)
+        return all(self._watch.verdicts.is_back(name, run.current, began) for name in incident.nodes)
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""

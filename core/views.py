@@ -68,6 +68,7 @@ class NodeView:
     ranks: list[RankProgress] = field(default_factory=list)  # that its last beat told of
     told: Told | None = None  # None: the next beat is placed row by row
     suspect: Suspect = field(default_factory=Suspect)
+    lapsed_at: float = -math.inf  # when its lease was seen to run out while a job needed it
 
     def heard_at(self) -> float:
         """Its last beat; minus infinity before the first."""
