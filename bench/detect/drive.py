@@ -103,7 +103,7 @@ class _Stretch:
         self._looks = Looks(drive.day, drive.job.death, self._settings.probe.timeout_s)
         self._path = StorePath(drive.day)
         self._asleep = Held(drive.day.observer)
-        self._teller = Teller(drive.job, self._knows.progress)
+        self._teller = Teller(drive.day.nodes, drive.job.place, progress=self._knows.progress)
         self._revision = 1000
         self._order = itertools.count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []

@@ -1,9 +1,10 @@
 """The records that agents of the trace would write: beats with their ranks, and the state of their node."""
 
+from collections.abc import Callable
 from typing import Final
 
 from rankpulse.bench.detect import parameters as z
-from rankpulse.bench.detect.job import CHECKPOINT, EVALUATE, TRAIN, Job
+from rankpulse.bench.detect.job import CHECKPOINT, EVALUATE, TRAIN, Place
 from rankpulse.core import records as r
 from rankpulse.core.slot import PHASE_PAUSED
 
@@ -23,18 +24,19 @@ def node_number(name: str) -> int:
 class Teller:
     """Makes them. Rows are made once per node and step: most beats repeat those of the one before."""
 
-    def __init__(self, job: Job, progress: bool) -> None:
-        self._job, self._progress = job, progress
+    def __init__(self, nodes: int, place: Callable[[int, float], Place], *, progress: bool = True) -> None:
+        """`place`: where the ranks of a node are at a moment. Without `progress` nothing is told of that."""
+        self._place, self._progress = place, progress
         self._runs: dict[int, tuple[r.RunRow, ...]] = {}
         self._rows: dict[int, tuple[int, tuple[r.RankRow, ...]]] = {}
         self._phases = {name: (name,) for name in (TRAIN, CHECKPOINT, EVALUATE, PHASE_PAUSED)}
-        self._ranks = job.day.nodes * z.RANKS_PER_NODE
-        self._names = [node_name(n) for n in range(job.day.nodes)]
+        self._ranks = nodes * z.RANKS_PER_NODE
+        self._names = [node_name(n) for n in range(nodes)]
 
     def beat(self, node: int, made: float, number: int) -> r.Beat:
         """The beat of this number, with what is true at the moment `made`."""
         if self._progress:
-            step, phase = self._job.place(node, made)
+            step, phase = self._place(node, made)
         else:
             step, phase = -1, PHASE_PAUSED  # or the engine would take it for a job that does not get going
         cached = self._rows.get(node)

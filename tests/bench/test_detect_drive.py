@@ -1,0 +1,101 @@
+"""The real engine in stretches of the trace: what it decides, and that leaving out quiet time changes nothing."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankpulse.bench.detect import straight, trace
+from rankpulse.bench.detect.deaths import die, victims
+from rankpulse.bench.detect.job import Death, Timeline
+from rankpulse.bench.detect.patrol import LEAD_IN_S, Span, node_day, patrol, stretches
+from rankpulse.bench.detect.plan import quick
+from rankpulse.bench.detect.points import FAST
+from rankpulse.bench.detect.shift import work
+from rankpulse.bench.detect.trace import Spans
+
+CLI = (sys.executable, "-m", "rankpulse.cli.main", "bench", "detect")
+
+
+def small(seed: int = 1, scale: float = 1.0, seconds: float = 600.0) -> trace.Day:
+    return trace.make_day(seed, 0, scale, nodes=16, seconds=seconds)
+
+
+def test_a_dead_node_is_told_and_a_rack_in_one_decision() -> None:
+    day = small()
+    beats, line = node_day(day), Timeline(day)
+    told = die(day, beats, line, FAST, [Death(frozenset({3}), 300.0), Death(frozenset(range(4, 8)), 300.0)])
+    assert (told.before, told.rack_decisions) == (0, [1])
+    assert 5.0 < told.nodes_s[0] < 8.0
+    assert told.racks_s[0] < 18.0
+
+
+@pytest.mark.parametrize("pause_s", [3.0, 20.0, 45.0])
+@pytest.mark.parametrize("what", ["observer", "store"])
+def test_no_pause_of_observer_or_store_convicts_anybody(what: str, pause_s: float) -> None:
+    day = small()
+    pause = Spans(np.array([300.0]), np.array([300.0 + pause_s]), np.zeros(1, dtype=np.int64))
+    day = dataclasses.replace(day, **{what: pause})
+    assert patrol(day, node_day(day), Timeline(day), FAST, straight=True).convicted == []
+
+
+def test_stretches_begin_early_enough_and_join() -> None:
+    day = dataclasses.replace(small(seconds=2000.0), evaluations=small().checkpoints)
+    found = stretches(day, [Span(500.0, 505.0), Span(530.0, 532.0), Span(900.0, 906.0)], 0.0)
+    assert [span.begin for span in found] == [500.0 - LEAD_IN_S, 900.0 - LEAD_IN_S]
+    assert found[0].end == 537.0
+    assert stretches(day, [Span(500.0, 505.0)], 480.0)[0].begin == 480.0
+
+
+@pytest.mark.live
+def test_quiet_time_left_out_changes_nothing() -> None:
+    day = trace.make_day(4, 0, 40.0, nodes=16, seconds=1200.0)
+    row = straight.both(day, FAST)
+    assert row["same"], row
+    assert row["straight"], "this seed was meant to have convictions"
+    assert row["driven_s"] <= day.seconds
+
+
+def test_victims_are_spread_over_the_day() -> None:
+    found = victims(trace.make_day(1, 0), 200, racks=True)
+    assert all(len(death.nodes) == 4 for death in found)
+    assert max(death.at for death in found) > 60_000 > 20_000 > min(death.at for death in found)
+
+
+@pytest.mark.live
+def test_a_day_depends_on_its_number_alone() -> None:
+    plan = dataclasses_quick()
+    assert work(plan, 1) == work(plan, 1)
+
+
+def dataclasses_quick():  # type: ignore[no-untyped-def]
+    import msgspec
+
+    return msgspec.structs.replace(quick(5, 1.0, 2), seconds=900.0, deaths=3, our_deaths=1, layer_days=0, manner_days=0)
+
+
+@pytest.mark.live
+def test_the_command_names_every_detector(tmp_path: Path) -> None:
+    args = ("--quick", "--days", "1", "--seed", "3", "--json", "--out", str(tmp_path))
+    done = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=280, check=True)
+    report = json.loads(done.stdout)
+    names = [row["name"] for row in report["detectors"]]
+    assert names[:2] == ["rankpulse fast", "rankpulse default"]
+    assert {"fixed 30 s", "Bertier", "phi, Akka", "phi, Cassandra", "5 x max (NVRx)"} <= set(names)
+    wanted = {"detection_mean_s", "detection_p99_s", "detection_max_s", "mistakes_per_rank_day"}
+    wanted |= {"false_restarts_per_10k_gpu_days", "job_seconds_lost_per_day"}
+    assert all(wanted <= row.keys() for row in report["detectors"])
+    assert "fixed 30 s" in (tmp_path / "report.md").read_text()
+    again = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(again.stdout)["detectors"] == report["detectors"]
+
+
+@pytest.mark.parametrize("args", [("--scale", "2"), ("--days", "0"), ("--jobs", "0"), ("--seed", "-1")])
+def test_what_is_asked_wrongly_is_named(args: tuple[str, ...]) -> None:
+    done = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert args[0] in done.stderr
