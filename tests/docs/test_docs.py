@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankpulse.core import catalogue, diagnosis, policy, records, settings
+from rankpulse.core import catalogue, diagnosis, policy, records, settings, suspects
 
 REPO = Path(__file__).resolve().parents[2]
 ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "store", "trainer")
@@ -113,10 +113,11 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
 
 def test_the_table_of_presets_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)\.(\w+)` \|(.+)\|$", section("docs/configuration.md", "Presets"), flags=re.MULTILINE)
+    others = [preset for preset in settings.PRESETS if preset != "default"]
     told = {
         (column, section_, name): float(value)
         for section_, name, cells in rows
-        for column, value in zip(("default", "lan", "wan", "drill"), map(str.strip, cells.split("|")), strict=True)
+        for column, value in zip(("default", *others), map(str.strip, cells.split("|")), strict=True)
         if value and column != "default"
     }
     known = {
@@ -142,7 +143,9 @@ def test_every_record_and_each_of_its_fields_is_documented(kind: type[records.Re
     assert missing == []
 
 
-@pytest.mark.parametrize("kind", [records.RunRow, records.RankRow, records.Member, records.Launcher, records.Trail])
+@pytest.mark.parametrize(
+    "kind", [records.RunRow, records.RankRow, records.Member, records.Launcher, records.Trail, records.PhaseRow]
+)
 def test_the_small_parts_of_records_are_documented(kind: type[msgspec.Struct]) -> None:
     told = section("docs/formats.md", "Records")
     assert f"`{kind.__name__}`" in told
@@ -166,9 +169,21 @@ def test_every_class_and_action_has_its_advice() -> None:
     outcomes = (diagnosis.STOPPED_BY_USER, diagnosis.FINISHED, diagnosis.FAILED, diagnosis.ABANDONED)
     classes = {value for name, value in vars(diagnosis).items() if name.isupper() and isinstance(value, str)}
     assert [name for name in classes - set(outcomes) if f"| `{name}` |" not in told] == []
-    actions = {value for name, value in vars(policy).items() if name.isupper() and isinstance(value, str)}
+    actions = {value for name, value in vars(policy).items() if re.match("[A-Z]+$", name) and isinstance(value, str)}
     assert [name for name in actions if f"`{name}`" not in told] == []
     assert [name for name in outcomes if f"| `{name}` |" not in text("docs/operations.md")] == []
+
+
+def test_the_table_of_turns_is_that_of_the_code() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)`: [^|]*((?:\| \w+ ){4})\|$", section("docs/detection.md", "The table of turns"), re.M
+    )
+    told = {
+        (state, fact): after
+        for fact, cells in rows
+        for state, after in zip(suspects.STATES, re.findall(r"\w+", cells), strict=True)
+    }
+    assert told == dict(suspects.TABLE)
 
 
 def test_every_module_stands_in_the_table_and_every_row_is_a_module() -> None:
