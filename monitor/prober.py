@@ -5,6 +5,7 @@ A look never raises and never holds up the loop; whatever happens, each one ends
 
 import asyncio
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +28,7 @@ AT_ONCE: Final = 64
 WAITING_MAX: Final = 1024
 REHEARSE_S: Final = 60.0  # between two tries to reach an agent that was never reached
 REHEARSE_EACH: Final = 16  # at one turn of the loop
+OTHERS_REACHED: Final = 0.75  # of the agents looked at
 QUEUED_MAX: Final = 64  # connections of ours that a stopped agent's kernel surely keeps for it
 log = logging.getLogger("rankpulse.monitor")
 
@@ -65,6 +67,7 @@ class Prober:
         self._running: set[asyncio.Task[None]] = set()
         self._rehearsals: deque[tuple[float, str]] = deque()  # when and whom, the next first
         self.known: dict[str, Known] = {}
+        self._counted_at, self._open = -math.inf, False
 
     # -- what the loop says -------------------------------------------------------------------------------------
     def send(self, actions: Iterable[Action]) -> None:
@@ -188,15 +191,25 @@ class Prober:
             self._tell(Probed(probe.node, probe.number, answer, beat, detail, now))
 
     def _weigh(self, known: Known, probe: Probe, answer: str, detail: str) -> tuple[str, str]:
-        """Silence is a fact only about a place that was reached before, and whose doorway our own looks do not fill."""
+        """Silence is a fact only about a place that could be reached, and whose doorway our own looks do not fill."""
         if answer in (ANSWERED, ACCEPTED, REFUSED):
             known.reached = probe.address
             known.accepted = known.accepted + 1 if answer == ACCEPTED else 0
-        elif answer == SILENT and known.reached != probe.address:
-            return (
-                UNABLE,
-                f"{detail}, but no look has ever come through to {probe.address}: a firewall may be in the way",
-            )
+        elif answer == SILENT and known.reached != probe.address and not self._others_are_reached(known):
+            why = f"but no look has ever come through to {probe.address}: a firewall may be in the way"
+            return UNABLE, f"{detail}, {why}"
         elif answer == SILENT and known.accepted >= QUEUED_MAX:
             return UNABLE, f"{detail}, but {known.accepted} of our own looks wait there for an agent that takes none"
         return answer, detail
+
+    def _others_are_reached(self, known: Known) -> bool:
+        """Whether nearly all other agents that were looked at have been reached: then the way to this one is open, too.
+
+        So a machine that had died before this monitor began is silent, and not merely unknown.
+        """
+        now = self._clock.now()
+        if now - self._counted_at >= 1.0:
+            self._counted_at = now
+            tried = [one for one in self.known.values() if one.at is not None and one is not known]
+            self._open = sum(one.reached == one.address != "" for one in tried) >= max(OTHERS_REACHED * len(tried), 1)
+        return self._open

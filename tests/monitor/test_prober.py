@@ -83,6 +83,19 @@ async def test_silence_of_a_place_that_was_never_reached_is_no_fact() -> None:
     assert "firewall" in seen.detail
 
 
+async def test_silence_of_one_that_was_never_reached_counts_where_all_others_are() -> None:
+    """It had died before this monitor began."""
+    lookout = Lookout(timeout_s=0.3)
+    async with place(truth("n2")) as good:
+        assert (await lookout.look(good, "n2")).answer == ANSWERED
+    with hole() as address:
+        assert (await lookout.look(address)).answer == SILENT
+        for node in ("n3", "n4"):  # two of four cannot be reached: now it is no fact about one of them
+            await lookout.look(address, node)
+        lookout.prober._counted_at = -1e9
+        assert (await lookout.look(address, "n5")).answer == UNABLE
+
+
 async def test_silence_behind_our_own_waiting_looks_is_no_fact() -> None:
     """A stopped agent takes no connection: once its queue is full its kernel drops ours, though the machine lives."""
     lookout = Lookout(timeout_s=0.05)
