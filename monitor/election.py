@@ -133,10 +133,11 @@ class Election:
             log.warning("could not resign (%s): the lease ends by itself in %.0f s", error, self._ttl_s)
 
     async def _clear(self) -> None:
-        stale, self._stale = self._stale, None
-        if stale is not None:
+        """While the store is away it stays to be done: else our own old key would keep us out after an outage."""
+        if self._stale is not None:
             with suppress(LeaseLost):
-                await self._store.revoke(stale)
+                await self._store.revoke(self._stale)
+            self._stale = None
 
     async def run(self) -> None:
         """Stand for office whenever it is vacant and keep it; for ever."""

@@ -171,3 +171,24 @@ async def test_an_unreachable_store_is_an_error_of_the_campaign(store: MemorySto
     store.outage(True)
     with pytest.raises(StoreError):
         await Bench(store, time).election.campaign()
+
+
+async def test_its_own_old_key_keeps_nobody_out_after_an_outage(store: MemoryStore, time: Time) -> None:
+    """The store lets leases live on after it was away: the term that was lost meanwhile is given back first."""
+    bench = Bench(store, time)
+    await bench.election.campaign()
+    store.outage(True)
+    bench.election.lose("the lease could not be renewed in time")
+    standing = asyncio.create_task(bench.election.run())
+    try:
+        await eventually(lambda: bench.election._stale is not None, 5, "something to give back")
+        await asyncio.sleep(0)  # it has tried by now
+        store.outage(False)
+
+        async def given_back() -> bool:
+            return await store.get(KEYS.leader()) is None
+
+        await eventually(given_back, 5, "the old key to go, though its lease lives")
+    finally:
+        standing.cancel()
+        await asyncio.gather(standing, return_exceptions=True)
