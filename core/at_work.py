@@ -32,6 +32,7 @@ class Work:
     number: int = 0  # of looks
     order: r.Order | None = None  # the look that is under way
     found: Diagnosis | None = None  # by the look that found nobody at work
+    found_at: float = 0.0
     lasted_s: float = 0.0
     trains: bool = True  # in a train phase, whose usual steps are short
 
@@ -73,10 +74,18 @@ class AtWork:
                 return found
             mine = self._of[run.uid] = Work(run.current.number, stand.highest, self._desk.now)
         mine.lasted_s, mine.trains = stand.lasted_s, stand.trains
-        if mine.found is None and not told:
-            mine.found = self._look(run, stand, mine)
+        if not told:
+            self._look_again(run, stand, mine)
         limit_s = max(run.clocks.deadline_s(AT_WORK), WORK_FACTOR * stand.limit_s if not stand.trains else 0.0)
-        return mine.found or (found if told or stand.lasted_s >= limit_s else None)
+        if told or stand.lasted_s >= limit_s:
+            return mine.found or found
+        over = mine.found is not None and self._desk.now - mine.found_at >= self._desk.settings.detect.hang_floor_s
+        return mine.found if over else None
+
+    def _look_again(self, run: RunView, stand: Stand, mine: Work) -> None:
+        """Whoever has just ended its work needs a moment to go on: only who still stands then is said to hang."""
+        if mine.found is None:
+            mine.found, mine.found_at = self._look(run, stand, mine), self._desk.now
 
     def _look(self, run: RunView, stand: Stand, mine: Work) -> Diagnosis | None:
         """What the look that is under way says, once its answers are in and say that nobody is at work any more."""

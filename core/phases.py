@@ -4,6 +4,7 @@ A duration counts once per event, not once per rank: sixteen ranks that leave an
 a step that all of them make is one step. What is learned is that of the slowest, for that is what everybody waits for.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -44,36 +45,15 @@ class Stays:
     """The stays in one phase. Stays that overlap are one event, and the longest of them is what it took."""
 
     recent: Recent = field(default_factory=lambda: Recent(STAYS))
-    longest: float = 0.0  # of the event that may still go on
-    first_end: float | None = None  # when its first rank left
+    first_end: float = -math.inf  # when the first rank of the newest event left
 
     def add(self, elapsed_s: float, now: float | None) -> None:
         """A rank left after `elapsed_s`. `now`: when; None: by itself an event."""
-        if now is not None and self.first_end is not None and now - elapsed_s <= self.first_end:
-            self.longest = max(self.longest, elapsed_s)
-            return
-        self.settle()
-        self.longest, self.first_end = elapsed_s, now
-        if now is None:
-            self.longest, self.first_end = 0.0, None
+        if now is not None and now - elapsed_s <= self.first_end:
+            self.recent.prolong(elapsed_s)
+        else:
             self.recent.add(elapsed_s)
-
-    def settle(self) -> None:
-        """The event is over."""
-        if self.first_end is not None:
-            self.recent.add(self.longest)
-            self.longest, self.first_end = 0.0, None
-
-    def count(self) -> int:
-        """Events seen, the last one too."""
-        return self.recent.count + (self.first_end is not None)
-
-    def high(self, apart: float) -> float:
-        """How long they take at most, seconds."""
-        now = self.longest if self.first_end is not None else 0.0
-        seen = self.recent.high(HIGH, apart, OUTLIERS) if len(self.recent) else 0.0
-        alone = len(self.recent) >= OUTLIERS and now > apart * seen
-        return seen if alone else max(seen, now)
+            self.first_end = -math.inf if now is None else now
 
 
 @dataclass
@@ -127,22 +107,25 @@ class PhaseClocks:
     def high_s(self, clock: str) -> float | None:
         """How long a step, or a stay in another phase, takes at most (p99); None until enough have been seen.
 
-        A step's beat shows it up to one interval late, so that two in a row may seem an interval further apart.
+        A beat shows what has changed up to one interval late, so that two changes may seem an interval further apart.
         """
-        if clock == PHASE_TRAIN:
-            if len(self._steps) < ENOUGH:
-                return None
-            seen = self._steps.high(HIGH, self.settings.hang_factor, ENOUGH)
-            return max(seen - self.settings.heartbeat_interval_s, self._steps.quantile(0.5))
-        stays = self._stays.get(clock)
-        return stays.high(self.settings.hang_factor) if stays is not None and stays.count() >= ENOUGH_STAYS else None
+        recent = self._recent(clock)
+        enough, outliers = (ENOUGH, ENOUGH) if clock == PHASE_TRAIN else (ENOUGH_STAYS, OUTLIERS)
+        if recent is None or len(recent) < enough:
+            return None
+        seen = recent.high(HIGH, self.settings.hang_factor, outliers)
+        return max(seen - self.settings.heartbeat_interval_s, recent.quantile(0.5))
 
     def deadline_s(self, clock: str) -> float:
         """Standing still for longer than this is a suspicion. `clock`: a phase, or what `clock_of` says."""
         detect, high = self.settings, self.high_s(clock)
         if high is None:
-            return max(self._prior_s(clock), detect.hang_factor * self._longest_s(clock))
+            recent = self._recent(clock) if clock != PHASE_TRAIN else None
+            longest_s = recent.quantile(1.0) if recent else 0.0
+            return max(self._prior_s(clock), detect.hang_factor * longest_s)
         learned = detect.hang_factor * high
+        if clock == AT_WORK:  # of all kinds: many short ones do not tell how long the next may take
+            return max(self._prior_s(clock), learned)
         if clock != PHASE_TRAIN:
             return max(detect.hang_floor_s, learned)
         healed = min(HEALED_FACTOR * self._healed_s(), detect.hang_prior_s)
@@ -151,9 +134,10 @@ class PhaseClocks:
     def _prior_s(self, clock: str) -> float:
         return min(AT_WORK_PRIOR_S, self.settings.hang_prior_s) if clock == AT_WORK else self.settings.hang_prior_s
 
-    def _longest_s(self, clock: str) -> float:
-        stays = self._stays.get(clock)
-        return stays.high(self.settings.hang_factor) if stays is not None else 0.0
+    def _recent(self, clock: str) -> Recent | None:
+        if clock == PHASE_TRAIN:
+            return self._steps
+        return self._stays[clock].recent if clock in self._stays else None
 
     def _healed_s(self) -> float:
         """The longest stall that passed by itself lately."""
@@ -163,9 +147,8 @@ class PhaseClocks:
 
     def seen(self, clock: str) -> int:
         """How many steps, or stays in another phase, have been seen."""
-        if clock == PHASE_TRAIN:
-            return self._steps.count
-        return self._stays[clock].count() if clock in self._stays else 0
+        recent = self._recent(clock)
+        return recent.count if recent is not None else 0
 
     def known(self) -> list[str]:
         """The clocks of which anything was seen."""
@@ -173,13 +156,11 @@ class PhaseClocks:
 
     def counts(self) -> int:
         """How much has been learned: grows with every event."""
-        stays = sum(stays.count() for stays in self._stays.values())
+        stays = sum(stays.recent.count for stays in self._stays.values())
         return self._steps.count + stays + len(self._healed)
 
     def rows(self) -> Iterable[tuple[str, int, tuple[float, ...]]]:
         """What is known of each phase: clock, events seen, durations at equal distances."""
-        for stays in self._stays.values():
-            stays.settle()
         known = {PHASE_TRAIN: self._steps, **{name: stays.recent for name, stays in sorted(self._stays.items())}}
         return [(name, recent.count, recent.marks()) for name, recent in known.items() if recent.count]
 

@@ -26,6 +26,12 @@ class Recent:
         self._sorted = None
         self.count += 1
 
+    def prolong(self, seconds: float) -> None:
+        """The newest of them has turned out to be at least so long."""
+        if self._kept and seconds > self._kept[-1]:
+            self._kept[-1] = seconds
+            self._sorted = None
+
     def quantile(self, share: float) -> float:
         """The shortest of them that `share` of them do not exceed. ValueError when there are none."""
         ordered = self._ordered()
