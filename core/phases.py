@@ -174,11 +174,13 @@ class PhaseClocks:
 
         What was seen here is newer: it stays, and counts as part of what the other saw.
         """
-        for row in learned.phases[: PHASES_KEPT + 1]:
+        for row in learned.phases:
+            if row.phase != PHASE_TRAIN and row.phase not in self._stays and len(self._stays) >= PHASES_KEPT:
+                continue
             recent = self._steps if row.phase == PHASE_TRAIN else self._stays.setdefault(row.phase, Stays()).recent
             if row.count > FAR_MORE * recent.count and row.quantiles:
                 recent.restore(row.count, row.quantiles)
-                if row.phase == PHASE_TRAIN:
-                    self.pace.resume(self._steps.quantile(0.5))
+                if row.phase == PHASE_TRAIN and len(recent):
+                    self.pace.resume(recent.quantile(0.5))
         for stall_s in learned.healed_s[-HEALED_KEPT:] if not self._healed else ():
             self._healed.append((f"learned {stall_s}", stall_s, self._steps.count))
