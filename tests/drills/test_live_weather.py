@@ -193,7 +193,7 @@ async def test_clock_of_a_node_and_of_the_monitor_jumps_by_an_hour(calm: Scene, 
     await replace_monitor(calm)
 
 
-@ONE_IS_ENOUGH
+@pytest.mark.drill  # half a minute of it, under armed orders, is part of every `make test`: test_live_sight.py
 async def test_store_gone_for_a_minute(calm: Scene) -> None:
     acknowledged = {record.id for record in calm.witness.all(r.Incident)}
     await asyncio.to_thread(calm.stage.etcd.kill)
