@@ -30,7 +30,8 @@ SLOWEST_S = 10.0  # between two looks
 SWEPT = 3.0  # times that the looks have passed over the step
 BEHIND_MIN = 3  # steps in a window: fewer are the beats' own
 BUSY_MIN = 0.8  # of the looks in state R or D: it hardly ever waits
-FEW = 0.1  # of the ranks: what more of them show is how the job is built, not one that is slow
+FEW = 0.15  # of the ranks: what more of them do is how the job is built, not one that is slow
+FEW_BY_PACE = 0.45  # the same where nobody waits: steps are steps
 TOLD_AFTER, CLEARED_AFTER = 2, 2  # windows in a row
 RATIO_MAX = 20.0
 NAMED_MAX = 16
@@ -170,9 +171,10 @@ def _steps(watched: Watched) -> float:
 
 def _conclude(watched: Watched, run: RunView, detect: DetectSettings) -> None:
     """What the window says, and how long that has been so."""
-    found = _window(watched, run)
+    synchronous = run.ahead.synchronous()
+    found = _in_lockstep(watched) if synchronous else _by_pace(_all(watched))
     slow = {rank: one for rank, one in found.items() if one.ratio >= detect.straggler_factor}
-    if len(slow) > max(1, FEW * watched.ranks):
+    if len(slow) > max(1, (FEW if synchronous else FEW_BY_PACE) * watched.ranks):
         slow = {}
     well = 1 + (detect.straggler_factor - 1) / 2
     nodes = {one.rank: one.node for one in _all(watched)}
@@ -191,10 +193,8 @@ def _conclude(watched: Watched, run: RunView, detect: DetectSettings) -> None:
                 watched.slow[rank] = (windows, wells + 1, before)
 
 
-def _window(watched: Watched, run: RunView) -> dict[int, Slow]:
-    """By rank, what tells most against it."""
-    if not run.ahead.synchronous():
-        return _by_pace(_all(watched))
+def _in_lockstep(watched: Watched) -> dict[int, Slow]:
+    """By rank, what tells most against it where all wait for the slowest."""
     steps, looks = _steps(watched), watched.looks
     swept = abs(steps - round(steps / looks) * looks) >= SWEPT
     groups = [_all(watched)] if swept else list(watched.by_node.values())

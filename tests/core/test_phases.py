@@ -1,6 +1,7 @@
 """The clocks of phases: what is learned of them, what is forgotten, and what outlives a monitor."""
 
 import math
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -263,3 +264,59 @@ def test_nothing_is_said_of_a_pace_without_a_past() -> None:
     assert pace.slowdown() is None
     pace.forget()
     assert pace.usual_s() is None
+
+
+# --- steps as real jobs make them: neither alike over the ranks, nor over time
+
+
+def real_like(seed: int, steps: int = 2000) -> list[list[float]]:
+    """Seconds per step of ten workers, by worker. Half of them need much longer than the others, neighbouring steps are
+    alike, and in the second half two of them become four times slower for a fifth of the time: 7 times the median."""
+    rng, workers = Random(seed), []
+    for worker in range(10):
+        usual, noise, made = (3.4 if worker < 5 else 0.9), 0.0, []
+        for step in range(steps):
+            noise = 0.9 * noise + rng.gauss(0.0, 0.05)
+            slow = worker in (1, 3) and 0.6 * steps < step < 0.8 * steps
+            ramp = min((step - 0.6 * steps) / 30, 1.0) if slow else 0.0
+            made.append(usual * (1 + 3.3 * ramp) * (1 + max(noise, -0.6)) * (1.5 if rng.random() < 0.002 else 1.0))
+        workers.append(made)
+    return workers
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_regime_that_comes_later_fools_a_tail_that_was_fitted_before_and_not_the_clock(seed: int) -> None:
+    """As a synchronous job: every step takes as long as its slowest worker. What is late is learned as it comes."""
+    steps = [max(one) for one in zip(*real_like(seed), strict=True)]
+    half = len(steps) // 2
+    made = PhaseClocks(D)
+    fitted, exceeded, over_fitted = math.inf, 0, 0
+    for number, seconds in enumerate(steps):
+        if number == half:
+            fitted = made.deadline_s("train")
+        exceeded += number >= 20 and seconds > made.deadline_s("train")
+        over_fitted += seconds > fitted
+        made.stepped(1, seconds, 1, number, 1)
+    assert exceeded == 0
+    assert over_fitted > 100, "which is why nothing is extrapolated from a past half"
+    assert made.deadline_s("train") < 60.0, "and what was slow for a while is forgotten again"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_that_wait_for_nobody_never_stand_still_together(seed: int) -> None:
+    """Alone, a worker exceeds the deadline hundreds of times; a standstill is that none moves."""
+    workers, made = real_like(seed), PhaseClocks(D)
+    half = len(workers[0]) // 2
+    for number in range(half):
+        for worker in workers:
+            made.stepped(1, worker[number])
+    deadline_s, ends = made.deadline_s("train"), []
+    assert sum(seconds > deadline_s for worker in workers for seconds in worker[half:]) > 100
+    last = min(sum(worker) for worker in workers)
+    for worker in workers:
+        at = 0.0
+        for seconds in worker:
+            at += seconds
+            ends.append(at)
+    moves = sorted(at for at in ends if at <= last)
+    assert max(later - at for at, later in pairwise(moves)) < deadline_s / 3

@@ -133,6 +133,19 @@ def test_ranks_that_wait_for_nobody_are_measured_by_their_pace() -> None:
     assert "steps where its peers made" in one["why"]
 
 
+def test_workers_that_become_slow_later_are_stragglers_and_nothing_hangs() -> None:
+    """Two of ten, for hours four times slower than before: what real jobs show, whose ranks run on their own."""
+    job = Lockstep(pace={rank: 1.0 + rank / 100 for rank in range(10)}, nodes={"node-a": 5, "node-b": 5}).run(200)
+    assert job.told() == []
+    job.pace.update({5: 1 / 4.3, 7: 1 / 4.3})
+    job.number = 0.0  # counted from here on
+    job.run(600)
+    assert {one["rank"] for one in job.told()} == {5, 7}
+    assert all(3 < one["ratio"] < 6 for one in job.told())
+    assert job.world.incidents() == []
+    assert not [key for key in job.world.store if "/orders/" in key]
+
+
 def test_it_is_told_when_it_is_over() -> None:
     job = Lockstep(data={6: 0.5}).run(300)
     job.data.clear()
