@@ -7,7 +7,7 @@ from rankpulse.bench.detect.job import Manner
 from rankpulse.core import diagnosis as d
 from rankpulse.core.settings import preset
 
-FAST: Final = Way("rankpulse fast", preset("fast"), 4.0)
+FAST: Final = Way("rankpulse fast", preset("fast"), 5.0)
 DEFAULT: Final = Way("rankpulse default", preset("default"), 8.0)
 POINTS: Final = (FAST, DEFAULT)
 ALARMS: Final = (d.NODE_DEAD, d.UNKNOWN)

@@ -69,7 +69,7 @@ def run(out: str, seconds: float, nodes: int, seed: int) -> int:
 
 def write(path: Path, head: Head, rows: list[Row]) -> None:
     lines = [msgspec.json.encode(head).decode(), *(json.dumps(row, separators=(",", ":")) for row in rows)]
-    with gzip.GzipFile(path, "wb", mtime=0) as file:
+    with open(path, "wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
         file.write(("\n".join(lines) + "\n").encode())
 
 
@@ -182,8 +182,9 @@ async def _crew(etcd: EmbeddedEtcd, groups: int, nodes: int, dead_at: float) -> 
         for agent in agents:
             if agent.returncode is None:
                 agent.kill()
+            await agent.wait()
         for proxy in proxies:
-            proxy.close()
+            await proxy.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -46,7 +46,7 @@ def run(
         print(wrong, file=sys.stderr)
         return 2
     plan = (quick if is_quick else full)(SEED if seed is None else seed, scale, days)
-    workers = min(jobs or os.cpu_count() or 1, plan.days)
+    workers = min(jobs or os.cpu_count() or 1, plan.all_days)
     if straight:
         from rankpulse.bench.detect.straight import compare
 
@@ -78,13 +78,13 @@ def _wrong(days: int | None, seed: int | None, scale: float, jobs: int | None) -
 def _shifts(plan: Plan, workers: int, place: Path | None) -> Iterator[Shift]:
     """Every day of the plan, as it ends; those kept from before first."""
     kept = _kept(plan, place) if place is not None else {}
-    missing = [number for number in range(plan.days) if number not in kept]
+    missing = [number for number in range(plan.all_days) if number not in kept]
     yield from kept.values()
     from rankpulse.bench.detect.screen import progress
 
     with ProcessPoolExecutor(workers) as pool:
         experience = _experience(plan, pool, place) if missing else None
-        with progress(plan.days, len(kept)) as advance:
+        with progress(plan.all_days, len(kept)) as advance:
             asked = [pool.submit(work, plan, number, experience) for number in missing]
             for done in as_completed(asked):
                 yield _keep(done.result(), place)
@@ -113,15 +113,17 @@ def _kept(plan: Plan, place: Path) -> dict[int, Shift]:
     """What an earlier run of this plan left there; the number of days may have grown."""
     place.mkdir(parents=True, exist_ok=True)
     said = place / "plan.json"
-    mine = msgspec.structs.replace(plan, days=0)
+    mine = msgspec.structs.replace(plan, days=0, more_days=0)
     if said.exists() and msgspec.json.decode(said.read_bytes(), type=Plan) != mine:
         raise SystemExit(f"{place} holds days of another plan: choose another directory, or empty it")
     said.write_bytes(msgspec.json.format(msgspec.json.encode(mine)))
     found = {}
-    for number in range(plan.days):
+    for number in range(plan.all_days):
         path = place / KEPT.format(number)
         if path.exists():
-            found[number] = msgspec.json.decode(path.read_bytes(), type=Shift)
+            shift = msgspec.json.decode(path.read_bytes(), type=Shift)
+            if shift.whole == (number < plan.days):
+                found[number] = shift
     return found
 
 

@@ -55,6 +55,7 @@ class Shift(msgspec.Struct):
     """One day. `scores`: table -> detector -> score."""
 
     day: int
+    whole: bool  # not only the default point
     scores: dict[str, dict[str, Score]]
 
 
@@ -74,18 +75,22 @@ def learn(plan: Plan, number: int) -> r.FleetLearned:
 def work(plan: Plan, number: int, experience: r.FleetLearned | None = None) -> Shift:
     """Everything the plan wants of this day. Depends on plan, number and experience alone."""
     day = make_day(plan.seed, number, plan.scale, seconds=plan.seconds)
-    beats, scores = node_day(day), dict[str, dict[str, Score]]()
-    if number < plan.baseline_days:
+    beats, scores, whole = node_day(day), dict[str, dict[str, Score]](), number < plan.days
+    if whole:
         scores[NODE_STREAM] = baselines(day, lambda n: beats[n], day.nodes, plan.deaths)
     if number < plan.rank_days:
         scores[RANK_STREAM] = baselines(day, lambda n: rank_beats(day, n), day.nodes * z.RANKS_PER_NODE, plan.deaths)
     line = Timeline(day)
-    scores[OURS] = {point.name: _ours(plan, day, beats, line, point, experience) for point in POINTS}
+    scores[OURS] = {
+        point.name: _ours(plan, day, beats, line, point, experience)
+        for point in POINTS
+        if number < plan.days or point is DEFAULT
+    }
     if number < plan.layer_days:
         scores[LAYER] = _layers(plan, day, beats, line)
     if number < plan.manner_days:
         scores[MANNER] = _manners(plan, day, beats, line)
-    return Shift(number, scores)
+    return Shift(number, whole, scores)
 
 
 def baselines(day: Day, beats_of: Callable[[int], Beats], senders: int, deaths: int) -> dict[str, Score]:
@@ -139,7 +144,7 @@ def _ours(
 ) -> Score:
     found = patrol(day, beats, line, point, experience=experience)
     score = _score(found, day)
-    if day.number < plan.death_days:
+    if day.number < plan.days:
         for racks, count in ((False, plan.our_deaths), (True, plan.rack_deaths)):
             _add(score, die(day, beats, line, point, victims(day, count, racks=racks), found.learned))
     return score

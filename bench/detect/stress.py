@@ -75,9 +75,10 @@ class Proxy:
         self._process.stdin.write(line.encode() + b"\n")
         await self._process.stdout.readline()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._process.returncode is None:
             self._process.kill()
+        await self._process.wait()
 
 
 class Hands:

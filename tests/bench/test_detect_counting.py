@@ -84,7 +84,7 @@ def test_figures_of_a_score() -> None:
 
 
 def test_the_order_in_which_days_end_does_not_matter() -> None:
-    one = Shift(0, {"ours": {"x": Score(128, 1.0, 1, 2.0, 1, [5.0])}})
-    two = Shift(1, {"ours": {"x": Score(128, 1.0, 3, 1.0, 2, [7.0])}})
+    one = Shift(0, True, {"ours": {"x": Score(128, 1.0, 1, 2.0, 1, [5.0])}})
+    two = Shift(1, True, {"ours": {"x": Score(128, 1.0, 3, 1.0, 2, [7.0])}})
     assert tally.added([one, two]) == tally.added([two, one])
     assert tally.added([one, two])["ours"]["x"].detection_s == [5.0, 7.0]

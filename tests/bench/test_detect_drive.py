@@ -5,7 +5,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from rankpulse.bench.detect.job import Death, Timeline
 from rankpulse.bench.detect.patrol import LEAD_IN_S, Span, node_day, patrol, stretches
 from rankpulse.bench.detect.plan import quick
 from rankpulse.bench.detect.points import FAST
+from rankpulse.bench.detect.run import run
 from rankpulse.bench.detect.shift import work
 from rankpulse.bench.detect.trace import Spans
 
@@ -68,14 +71,9 @@ def test_victims_are_spread_over_the_day() -> None:
 
 @pytest.mark.live
 def test_a_day_depends_on_its_number_alone() -> None:
-    plan = dataclasses_quick()
+    few = {"seconds": 900.0, "deaths": 3, "our_deaths": 1, "layer_days": 0, "manner_days": 0}
+    plan = msgspec.structs.replace(quick(5, 1.0, 2), **few)
     assert work(plan, 1) == work(plan, 1)
-
-
-def dataclasses_quick():  # type: ignore[no-untyped-def]
-    import msgspec
-
-    return msgspec.structs.replace(quick(5, 1.0, 2), seconds=900.0, deaths=3, our_deaths=1, layer_days=0, manner_days=0)
 
 
 @pytest.mark.live
@@ -94,8 +92,7 @@ def test_the_command_names_every_detector(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["detectors"] == report["detectors"]
 
 
-@pytest.mark.parametrize("args", [("--scale", "2"), ("--days", "0"), ("--jobs", "0"), ("--seed", "-1")])
-def test_what_is_asked_wrongly_is_named(args: tuple[str, ...]) -> None:
-    done = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert args[0] in done.stderr
+@pytest.mark.parametrize("asked", [{"scale": 2.0}, {"days": 0}, {"jobs": 0}, {"seed": -1}])
+def test_what_is_asked_wrongly_is_named(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(**asked) == 2
+    assert f"--{next(iter(asked))}" in capsys.readouterr().err
