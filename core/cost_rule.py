@@ -92,7 +92,7 @@ def _longer(known: Known, t: float) -> float:
     if not known.healed_s:
         return 0.0
     weight = max(known.healed, len(known.healed_s)) / len(known.healed_s)
-    return weight * sum(1 for silence in known.healed_s if silence > t)
+    return weight * sum(1 for silence in known.healed_s if silence >= t)
 
 
 def restart_cost_s(configured_s: float, measured_s: Sequence[float]) -> float:

@@ -5,7 +5,8 @@ from typing import Final
 
 from rankpulse.core.views import NodeView
 
-TOGETHER_BEATS: Final = 1.5  # without racks: last signs of life that lie no further apart
+TOGETHER_BEATS: Final = 1.5  # without racks: last beats that lie no further apart
+RACK_BEATS: Final = 5.0  # within a rack
 HALF: Final = 0.5  # this share of a rack's nodes, and at least two, is the rack
 ALONE: Final = 2  # so many may be silent at once by chance
 
@@ -30,20 +31,17 @@ def cuts(silent: list[NodeView], sizes: Mapping[str, int], beat_s: float) -> lis
         by_rack.setdefault(rack_of(node), []).append(node)
     groups = []
     for rack, nodes in sorted(by_rack.items()):
-        if not rack:
-            groups += _by_time(nodes, beat_s)
-        elif len(nodes) >= 2 and len(nodes) >= HALF * sizes.get(rack, 0):
-            groups.append(nodes)
-        else:
-            groups += [[node] for node in nodes]
+        for group in _by_time(nodes, (RACK_BEATS if rack else TOGETHER_BEATS) * beat_s):
+            whole = not rack or len(group) >= HALF * sizes.get(rack, 0)
+            groups += [group] if whole else [[node] for node in group]
     return [sorted(group, key=lambda node: node.name) for group in groups]
 
 
-def _by_time(nodes: list[NodeView], beat_s: float) -> list[list[NodeView]]:
+def _by_time(nodes: list[NodeView], gap_s: float) -> list[list[NodeView]]:
     """By when they were last heard: a chain of nodes whose last beats follow each other closely is one group."""
     groups: list[list[NodeView]] = []
-    for node in sorted(nodes, key=lambda node: (node.heard_at(), node.name)):
-        if groups and node.heard_at() - groups[-1][-1].heard_at() <= TOGETHER_BEATS * beat_s:
+    for node in sorted(nodes, key=lambda node: (node.silence_began(), node.name)):
+        if groups and node.silence_began() - groups[-1][-1].silence_began() <= gap_s:
             groups[-1].append(node)
         else:
             groups.append([node])

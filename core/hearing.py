@@ -1,6 +1,6 @@
 """Watching for silence, stage 2: what speaks for those who are late, and what becomes of the others."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rankpulse.core import cuts
 from rankpulse.core import diagnosis as d
@@ -13,6 +13,8 @@ from rankpulse.core.suspects import CONVICTED, EXPIRED, LATE, SHARED
 from rankpulse.core.verdicts import Verdicts, dead, silent, unheard
 from rankpulse.core.views import NodeView, RunView
 from rankpulse.core.witnesses import Witnesses
+
+LASTING_BEATS: Final = 5.0  # of answers to looks: after a long silence they come a little before the beats do
 
 
 class Conviction(NamedTuple):
@@ -77,7 +79,10 @@ class Hearing:
     def _reachable(self, node: NodeView, alive: str) -> None:
         """Its machine lives: then it is its agent, or the agent's way to the store."""
         quiet_s, said = self._quiet_s(node), f"a direct look: {alive}"
-        patient = quiet_s < self._detect.sidecar_dead_after_s
+        if self._verdicts.told(node.name, d.NODE_DEAD):
+            return  # it comes back, perhaps without its workers: that is the end of this incident, or part of it
+        lasting = self._desk.now - node.suspect.alive_since >= LASTING_BEATS * self._detect.heartbeat_interval_s
+        patient = quiet_s < self._detect.sidecar_dead_after_s or not lasting
         if alive == ev.ANSWERED:
             if not patient:
                 summary = f"the agent on {node.name} answers, but its beats do not come through the store"
@@ -123,7 +128,8 @@ class Hearing:
         elif weighed.klass == d.UNKNOWN and not stormy:
             for node in group:
                 summary = f"{node.name} is silent; whether it lives cannot be told from here"
-                if self._quiet_s(node) < self._detect.silence_ceiling_s and self._verdicts.about(node.name) is None:
+                told = self._verdicts.about(node.name) or self._verdicts.told(node.name, d.UNKNOWN, d.NODE_DEAD)
+                if self._quiet_s(node) < self._detect.silence_ceiling_s and not told:
                     self._tell(node, d.UNKNOWN, summary, weighed.reason, weighed.confidence)
 
     def _regroup(self, group: list[NodeView], *, mass: bool) -> None:
@@ -157,7 +163,7 @@ class Hearing:
             and node.suspect.state != CONVICTED
             and self._witnesses.runs(node)
         ]
-        if over and not all(self._verdicts.paged(node.name) for node in over):
+        if over and not all(self._verdicts.told(node.name, d.UNKNOWN, d.NODE_DEAD) for node in over):
             self._verdicts.tell(unheard(over, self._detect.silence_ceiling_s))
 
     # --- what is known

@@ -115,10 +115,10 @@ class Judge:
         """Whether what is found is what the incident of the round is about."""
         if incident.state != book_of.OPEN or incident.order_id:
             return False
-        culprits = {member.node for member in incident.culprits}
-        return incident.klass in (d.UNKNOWN, d.NODE_DEAD) or (
-            found.klass == d.NODE_DEAD and incident.klass == d.COLLECTIVE_HANG and culprits <= set(found.nodes)
-        )
+        if found.klass != d.NODE_DEAD:
+            return incident.klass == found.klass
+        hung = {member.node for member in incident.culprits} if incident.klass == d.COLLECTIVE_HANG else None
+        return incident.klass in (d.UNKNOWN, d.NODE_DEAD) or (hung is not None and hung <= set(found.nodes))
 
     # --- runs
 

@@ -90,6 +90,7 @@ class Suspect:
     asked_at: float = -math.inf
     asked: dict[int, float] = field(default_factory=dict)  # looks under way -> when they were asked for
     look: Look | None = None
+    alive_since: float = -math.inf  # the first of the looks that have spoken for its machine without a break
     beat: Beat | None = None  # what its agent said in this silence, by a look
     trail: deque[Turn] = field(default_factory=lambda: deque(maxlen=TRAIL_KEPT))
 
@@ -114,9 +115,11 @@ class Suspect:
         """Fold what came of a look; False when it was not asked for, or is told already."""
         if self.asked.pop(number, None) is None:
             return False
+        fact = _FACT_OF.get(answer)
+        if self.look is None or self.look.answer not in _FACT_OF:
+            self.alive_since = now
         if self.look is None or number > self.look.number:
             self.look = Look(number, answer, detail, now)
-        fact = _FACT_OF.get(answer)
         if fact is not None:
             self.life_at, self.mute = max(self.life_at, now), False
             self.learn(fact, now, f"a direct look: {answer}{f', {detail}' if detail else ''}")

@@ -1,6 +1,5 @@
 """Incidents about silent nodes that concern no round yet: opened once per cause, corrected in place, closed."""
 
-import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -30,10 +29,9 @@ class Verdicts:
         """The open incident about the silence of this node, if it concerns no round."""
         return next((i for i in self._open() if node in i.nodes), None)
 
-    def paged(self, node: str) -> bool:
-        """Whether an open incident names this node as dead, or says that nobody knows."""
-        open_ = self._desk.book.open()
-        return any(node in i.nodes and i.klass in (d.UNKNOWN, d.NODE_DEAD) for i in open_)
+    def told(self, node: str, *klasses: str) -> bool:
+        """Whether an open incident of one of these classes names this node."""
+        return any(node in i.nodes and i.klass in klasses for i in self._desk.book.open())
 
     def convicted(self, node: str, since: float) -> bool:
         """Whether an incident, open or over, has named this node dead since it was last heard."""
@@ -58,7 +56,7 @@ class Verdicts:
         place = {"run_uid": run.uid, "run_id": run.run_id, "round": run.current.number}
         step = highest_step(run.current)
         incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, **place, fault_step=step))
-        self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
+        incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         self._desk.change(incident, lambda i: book_of.restated(i, found))
 
     def follow(self, returns: list[Return], *, seen: bool) -> None:
@@ -123,7 +121,7 @@ def dead(run: RunView, nodes: list[NodeView], culprits: list[Member], reason: st
         f"{who} dead: silent on every path",
         (reason,),
         (),
-        max(_began(node) for node in nodes),
+        max(node.silence_began() for node in nodes),
     )
 
 
@@ -150,8 +148,3 @@ def in_words(names: Iterable[str]) -> str:
 
 def _missed(node: NodeView) -> float:
     return node.silent_since if node.silent_since is not None else node.heard_at()
-
-
-def _began(node: NodeView) -> float:
-    """When it may have died: with its last beat; where none ever came, with the deadline that it missed."""
-    return node.heard_at() if math.isfinite(node.heard_at()) else _missed(node)

@@ -75,6 +75,11 @@ class NodeView:
         last = self.arrival.last
         return last if last is not None else -math.inf
 
+    def silence_began(self) -> float:
+        """With its last beat; where none ever came, with the deadline that it missed."""
+        last = self.arrival.last if self.arrival.last is not None else self.silent_since
+        return last if last is not None else -math.inf
+
     def life_at(self, anew_at: float) -> float:
         """The last sign of life on any path; it counts from `anew_at` at the earliest, when deadlines started anew."""
         return max(self.heard_at(), self.suspect.life_at, anew_at)

@@ -85,7 +85,8 @@ class SilenceWorld(World):
         self.store, self.revision = stored, revision
         self.engine.step = step  # type: ignore[method-assign]
         event = held[-1]
-        assert isinstance(event, ev.Seen) and isinstance(event.record, r.Beat)
+        assert isinstance(event, ev.Seen)
+        assert isinstance(event.record, r.Beat)
         return event.record
 
     def state_of(self, node: str) -> str:
