@@ -77,7 +77,7 @@ class RankFolder:
         elif row.step != rank.step:
             if rank.first_step < 0 <= row.first_step:
                 run.clocks.stayed(rank.phase, moment[0] - rank.moved[0], moment[0], -1)
-            _learn(place, phase, rank.step, row.step, rank.moved, moment, 1)
+            _learn(place, phase, rank.step, row.step, rank.moved, moment)
             rank.moved, round_.witness = moment, row.rank
         if row.first_step != rank.first_step:
             rank.first_step = row.first_step
@@ -89,13 +89,12 @@ class RankFolder:
 def _moved(told: Told, beat: r.Beat, moment: Moment) -> bool:
     """Fold rows of the same processes as before. False: they are not, or tell more than steps; so look row by row.
 
-    Ranks in lockstep are learned from together: `alike` of them went from step `base` to `step` since `since`.
+    Ranks in lockstep teach the same: the first of a node that shows a step speaks for those that follow.
     """
-    rows = beat.ranks
-    if len(rows) != len(told.rows) or beat.runs != told.runs or beat.phases != told.phases:
+    if len(beat.ranks) != len(told.rows) or beat.runs != told.runs or beat.phases != told.phases:
         return False
-    alike, base, step, phase, since, place = 0, -1, -1, -1, moment, told.places[0] if rows else None
-    for row, was, rank, where in zip(rows, told.rows, told.ranks, told.places, strict=True):
+    step, place = -1, None
+    for row, was, rank, where in zip(beat.ranks, told.rows, told.ranks, told.places, strict=True):
         if (
             row.pid != was.pid
             or row.start != was.start
@@ -105,25 +104,21 @@ def _moved(told: Told, beat: r.Beat, moment: Moment) -> bool:
             or row.phase != was.phase
             or row.first_step != was.first_step
         ):
-            break
+            return False
         if row.step != was.step:
-            if row.step == step and was.step == base and rank.moved is since and row.phase == phase:
-                alike += 1
-            else:
-                if place is not None and alike:
-                    _learn(place, told.names[phase], base, step, since, moment, alike)
-                alike, base, step, phase, since, place = 1, was.step, row.step, row.phase, rank.moved, where
+            if row.step != step or where is not place:
                 where[1].witness = row.rank
+                if _learn(where, told.names[row.phase], was.step, row.step, rank.moved, moment):
+                    step, place = row.step, where
             rank.step, rank.moved = row.step, moment
         rank.state = row.state
-    else:
-        told.rows = rows
-    if place is not None and alike:
-        _learn(place, told.names[phase], base, step, since, moment, alike)
-    return told.rows is rows
+    told.rows = beat.ranks
+    return True
 
 
-def _learn(place: Place, phase: str, base: int, step: int, since: Moment, moment: Moment, ranks: int) -> None:
-    """So many ranks went from step `base` to `step`. Beats that were held up say nothing of how long that took."""
-    if phase == PHASE_TRAIN and base >= 0 and since[2] == moment[2]:
-        place[0].clocks.stepped(step - base, moment[0] - since[0], ranks, step, place[1].number)
+def _learn(place: Place, phase: str, base: int, step: int, since: Moment, moment: Moment) -> bool:
+    """A rank went from step `base` to `step`. False: beats that were held up say nothing of how long that took."""
+    if phase != PHASE_TRAIN or base < 0 or since[2] != moment[2]:
+        return False
+    place[0].clocks.stepped(step - base, moment[0] - since[0], 1, step, place[1].number)
+    return True
