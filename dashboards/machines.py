@@ -1,6 +1,6 @@
 """What the fleet's dashboard asks about machines and services: nodes, agents, the store, the monitors."""
 
-from typing import Final
+from typing import Any, Final
 
 from rankpulse.dashboards import board as b
 from rankpulse.dashboards.board import GREEN, RED, Block, Query
@@ -53,8 +53,46 @@ def nodes() -> Block:
                 stepped=True,
                 size=(12, 7),
             ),
+            *_looks(),
         ],
     )
+
+
+def _looks() -> list[Any]:
+    return [
+        b.graph(
+            "What do direct looks find?",
+            "Looks at suspects' agents, past the store, by answer. `silent`: the machine or the way to it is gone. "
+            "`refused`, `accepted`: the machine lives, its agent does not or is stuck.",
+            Query(f"sum by (answer) (increase({ask('rankpulse_monitor_probes')}[$__interval]))", "{{answer}}"),
+            bars=True,
+            stacked=True,
+            size=(6, 7),
+        ),
+        b.graph(
+            "Who could never be looked at?",
+            "1 for a node whose agent no direct look has reached, the first ten: its silence tells less. "
+            "`rankpulse doctor` says why.",
+            Query(_top(f"1 - {ask.leader('rankpulse_node_reached', 'node', NODE)} > 0"), "{{node}}"),
+            stepped=True,
+            size=(6, 7),
+        ),
+        b.graph(
+            "How long do looks take?",
+            "The last direct look of each monitor. At its time limit: nobody answers.",
+            Query(f"max by (instance) ({ask('rankpulse_monitor_probe_seconds')})", "{{instance}}"),
+            unit="s",
+            size=(6, 7),
+        ),
+        b.graph(
+            "Who knocks at the agents?",
+            "Looks that agents answered, and those that they refused: another token, or no monitor of ours.",
+            Query(f"sum by (result) (increase({ask('rankpulse_agent_probes', NODE)}[$__interval]))", "{{result}}"),
+            bars=True,
+            stacked=True,
+            size=(6, 7),
+        ),
+    ]
 
 
 def agents() -> Block:
