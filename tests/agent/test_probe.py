@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -212,6 +213,41 @@ async def test_whoever_holds_connections_open_keeps_nobody_out() -> None:
         finally:
             for _, writer in crowd:
                 writer.close()
+
+
+@pytest.mark.live
+async def test_the_heart_beats_on_under_a_flood(run_dir: str, store: MemoryStore) -> None:
+    """Half of those who knock say nothing, half ask, as fast as they can, from another process."""
+    async with Desk(run_dir, store).at_work() as desk:
+        address = (await told(desk)).probe
+        flood = await asyncio.create_subprocess_exec(sys.executable, "-c", FLOOD, *address.rsplit(":", 1))
+        try:
+            before = desk.agent.publisher.figures.beats
+            await asyncio.sleep(3.0)
+            beats = desk.agent.publisher.figures.beats - before
+        finally:
+            flood.kill()
+            await flood.wait()
+        assert sum(desk.agent.probe.counts.values()) > 200, "that was no flood"
+        assert beats >= 8, "of 15 that were due: this machine may be slow, the heart may not stand still"
+        assert (await ask(address)).node == "n1"
+
+
+FLOOD = """
+import socket, sys
+where, asked = (sys.argv[1], int(sys.argv[2])), b'{"v":1,"op":"probe","node":"n1","nonce":"%s","mac":""}' % (b"5a" * 16)
+held = []
+while True:
+    try:
+        silent, asker = socket.create_connection(where, 1), socket.create_connection(where, 1)
+        asker.sendall(asked + bytes([10]))
+        asker.close()
+        held.append(silent)
+    except OSError:
+        pass
+    while len(held) > 200:
+        held.pop(0).close()
+"""
 
 
 async def test_a_flood_of_looks_costs_few_beats_of_work() -> None:

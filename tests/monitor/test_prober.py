@@ -29,7 +29,7 @@ from support import eventually
 
 from rankpulse.core import codec, look
 from rankpulse.core.events import ACCEPTED, ANSWERED, REFUSED, SILENT, UNABLE, Action, Probe, Probed
-from rankpulse.core.records import Beat
+from rankpulse.core.records import Beat, NodeState
 from rankpulse.monitor.look import FROM_AFAR, HERE, sign
 from rankpulse.monitor.names import Names, Unresolved
 from rankpulse.monitor.prober import AT_ONCE, QUEUED_MAX, REHEARSE_S, WAITING_MAX
@@ -295,6 +295,16 @@ async def test_agents_are_reached_once_before_it_matters() -> None:
     lookout.prober.rehearse()
     assert len(lookout.prober._running) == 1
     await lookout.prober.close()
+
+
+async def test_an_agent_of_an_older_version_cannot_be_looked_at_and_is_no_trouble() -> None:
+    old = b'{"v":1,"node":"n1","inc":1,"at":0.0,"host":"h","agent_version":"0.0.9","interval_s":1.0}'
+    found = codec.decode(NodeState, old)
+    lookout = Lookout()
+    lookout.prober.learn(found)
+    lookout.prober.rehearse()
+    assert not lookout.prober._running
+    assert (await lookout.look(found.probe, boot_id=found.boot_id)).answer == UNABLE
 
 
 async def test_a_new_address_is_reached_anew() -> None:
