@@ -56,10 +56,12 @@ def _row(name: str, waited: list[float], mistakes: int, wrong_s: float, alarms: 
 
 
 def _beats(head: Head, rows: list[Row]) -> list[Beats]:
+    """By node. Numbers are places in the schedule, as the detectors want them: agents leave out what they missed."""
     found = []
     for node in range(head.nodes):
-        mine = np.array([(row[3], row[4], row[1]) for row in rows if row[0] == "h" and row[2] == node])
-        found.append(Beats(mine[:, 0], mine[:, 1], np.maximum.accumulate(mine[:, 2]), 0.0))
+        mine = np.array([(row[4], row[1]) for row in rows if row[0] == "h" and row[2] == node])
+        number = np.round((mine[:, 0] - mine[0, 0]) / head.interval_s)
+        found.append(Beats(number, mine[:, 0], np.maximum.accumulate(mine[:, 1]), 0.0))
     return found
 
 

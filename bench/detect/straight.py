@@ -1,4 +1,6 @@
-"""Whether leaving out quiet time changes anything: a stretch of the worst days, once whole and once in stretches.
+"""Whether leaving out quiet time changes anything: a part of the worst days, once whole and once in stretches.
+
+Both operating points convict seldom, so a way without steps, which convicts often, is compared as well.
 
 The same convictions are demanded, of the same nodes, within a tick of each other: their ticks do not fall together.
 """
@@ -11,17 +13,18 @@ from rankpulse.bench.detect import parameters as z
 from rankpulse.bench.detect.drive import Way
 from rankpulse.bench.detect.job import Timeline
 from rankpulse.bench.detect.patrol import Found, node_day, patrol
-from rankpulse.bench.detect.points import POINTS
+from rankpulse.bench.detect.points import LAYERS, POINTS
 from rankpulse.bench.detect.trace import Day, make_day
 
 RANK_DAYS: Final = 200.0
+UNSURE: Final = next(layer for layer in LAYERS if not layer.knowledge.progress and layer.knowledge.looks)
 SCALE: Final = 5.0
 
 
 def compare(seed: int, json: bool, rank_days: float = RANK_DAYS) -> int:
     """Run both and print. Returns 0 when they decided the same, else 1."""
     day = make_day(seed, 0, SCALE, seconds=rank_days / z.RANKS * z.DAY_S)
-    rows = [both(day, point) for point in POINTS]
+    rows = [both(day, way) for way in (*POINTS, UNSURE)]
     if json:
         print(json_.dumps({"seed": seed, "scale": SCALE, "rank_days": rank_days, "points": rows}))
     for row in rows:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankpulse.bench.detect import straight, trace
+from rankpulse.bench.detect import page, plot, straight, trace
 from rankpulse.bench.detect.deaths import die, victims
 from rankpulse.bench.detect.job import Death, Timeline
 from rankpulse.bench.detect.patrol import LEAD_IN_S, Span, node_day, patrol, stretches
@@ -56,11 +56,15 @@ def test_stretches_begin_early_enough_and_join() -> None:
 
 @pytest.mark.live
 def test_quiet_time_left_out_changes_nothing() -> None:
+    """Weather forty times as bad as usual, and two freezes that nothing tells from deaths."""
     day = trace.make_day(4, 0, 40.0, nodes=16, seconds=1200.0)
-    row = straight.both(day, FAST)
-    assert row["same"], row
-    assert row["straight"], "this seed was meant to have convictions"
-    assert row["driven_s"] <= day.seconds
+    start, node = np.array([300.0, 1000.0]), np.array([3, 7])
+    day = dataclasses.replace(day, freezes=Spans(start, start + 14.0, node))
+    for way in (FAST, straight.UNSURE):
+        row = straight.both(day, way)
+        assert row["same"], row
+        assert row["straight"], "this seed was meant to have convictions"
+        assert row["driven_s"] <= day.seconds
 
 
 def test_victims_are_spread_over_the_day() -> None:
@@ -88,6 +92,8 @@ def test_the_command_names_every_detector(tmp_path: Path) -> None:
     wanted |= {"false_restarts_per_10k_gpu_days", "job_seconds_lost_per_day"}
     assert all(wanted <= row.keys() for row in report["detectors"])
     assert "fixed 30 s" in (tmp_path / "report.md").read_text()
+    assert "## What was promised, what was measured" in page.page([report], [], "a recording")
+    assert plot.svg(report).count("<circle") + plot.svg(report).count("<polygon") == len(names)
     again = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(again.stdout)["detectors"] == report["detectors"]
 
