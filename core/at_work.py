@@ -51,7 +51,7 @@ class AtWork:
         if mine is None or not went_on or mine.round != run.current.number:
             return
         if mine.trains and mine.found is None:
-            run.clocks.stayed(AT_WORK, mine.lasted_s)
+            run.clocks.stayed(AT_WORK, mine.lasted_s, self._desk.now)
 
     def wanted(self, order: r.Order) -> bool:
         """Whether this order of evidence is still needed."""

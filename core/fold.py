@@ -268,7 +268,8 @@ class Folder:
         run = self.fleet.runs.get(incident.run_uid)
         passed = incident.outcome == PASSED and incident.klass in STANDSTILLS and not is_of_ceiling(incident)
         if run is not None and passed:
-            run.clocks.healed(incident.id, (incident.time_to_detect_s or 0.0) + (incident.time_to_recover_s or 0.0))
+            stall_s = (incident.time_to_detect_s or 0.0) + (incident.time_to_recover_s or 0.0)
+            run.clocks.healed(incident.id, stall_s, event.received_at)
 
     def _order(self, order: r.Order, event: ev.Seen, leading: bool) -> None:
         self.orders[order.run_uid, order.round, order.kind] = order

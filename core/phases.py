@@ -29,7 +29,8 @@ HIGH = 0.99
 FAR_MORE = 2  # times as many events: then another monitor's knowledge is taken
 HEALED_KEPT = 5  # stalls that passed by themselves
 HEALED_FACTOR = 1.5
-HEALED_STEPS = 20_000  # steps seen after which such a stall is forgotten
+HEALED_STEPS = 5000  # steps seen after which such a stall is forgotten: hours, for one of seconds
+JUST_OVER_S, EXPLAINED = 30.0, 0.8  # a stay that has ended so lately and was so much of a stall was that stall
 BEATS_LATE = 2  # intervals: a step may be made one before its beat, and the last one shown so late
 _RESTING = frozenset((PHASE_PAUSED, PHASE_CLOSED))
 _STARTING = frozenset((PHASE_INIT, PHASE_TRAIN))
@@ -54,6 +55,10 @@ class Stays:
         else:
             self.recent.add(elapsed_s)
             self.first_end = -math.inf if now is None else now
+
+    def explains(self, stall_s: float, now: float) -> bool:
+        """Whether a standstill of so long that is over by `now` was the newest stay."""
+        return now - self.first_end <= JUST_OVER_S and self.recent.newest() >= EXPLAINED * stall_s
 
 
 @dataclass
@@ -95,9 +100,13 @@ class PhaseClocks:
             stays = self._stays[name] = Stays()
         stays.add(elapsed_s, now)
 
-    def healed(self, incident: str, stall_s: float) -> None:
-        """A standstill of the training passed by itself after `stall_s`: such a one is no hang the next time."""
-        if all(known != incident for known, _, _ in self._healed):
+    def healed(self, incident: str, stall_s: float, now: float = math.inf) -> None:
+        """A standstill of the training passed by itself after `stall_s`: such a one is no hang the next time.
+
+        One that was a long stay in another phase, over just before `now`, has been learned as such.
+        """
+        told = any(known == incident for known, _, _ in self._healed)
+        if not told and not any(stays.explains(stall_s, now) for stays in self._stays.values()):
             self._healed.append((incident, stall_s, self._steps.count))
 
     def typical_step_s(self) -> float | None:

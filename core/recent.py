@@ -26,6 +26,10 @@ class Recent:
         self._sorted = None
         self.count += 1
 
+    def newest(self) -> float:
+        """The newest of them, 0 when there are none."""
+        return self._kept[-1] if self._kept else 0.0
+
     def prolong(self, seconds: float) -> None:
         """The newest of them has turned out to be at least so long."""
         if self._kept and seconds > self._kept[-1]:

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from rankpulse.core import codec
 from rankpulse.core import records as r
 from rankpulse.core.pace import BLOCK, PAST, Pace
-from rankpulse.core.phases import AT_WORK, AT_WORK_PRIOR_S, PHASES_KEPT, START, STAYS, PhaseClocks, clock_of
+from rankpulse.core.phases import (
+    AT_WORK,
+    AT_WORK_PRIOR_S,
+    HEALED_STEPS,
+    PHASES_KEPT,
+    START,
+    STAYS,
+    PhaseClocks,
+    clock_of,
+)
 from rankpulse.core.recent import MARKS, Recent
 from rankpulse.core.settings import DetectSettings
 
@@ -114,9 +123,19 @@ def test_a_healed_stall_is_forgotten_and_never_exceeds_the_prior() -> None:
     made = clocks()
     made.healed("i1", 5000.0)
     assert made.deadline_s("train") == D.hang_prior_s
-    for _ in range(20_001):
+    for _ in range(HEALED_STEPS + 1):
         made.stepped(1, 2.0)
     assert made.deadline_s("train") == pytest.approx(8.0)
+
+
+def test_a_stall_that_was_a_long_stay_elsewhere_says_nothing_of_steps() -> None:
+    """An evaluation that was said to hang, and came to its end after all."""
+    made = stays(clocks(), "evaluate", *[60.0] * 9)
+    made.stayed("evaluate", 250.0, 9000.0)
+    made.healed("i1", 245.0, 9001.0)
+    assert made.deadline_s("train") == pytest.approx(8.0)
+    made.healed("i2", 100.0, 9500.0)
+    assert made.deadline_s("train") == pytest.approx(150.0)
 
 
 def test_names_of_phases_are_bounded() -> None:
