@@ -92,7 +92,7 @@ def _convicts(scene: Scene, incident: r.Incident) -> bool:
 
 
 def only_when_armed(scene: Scene) -> str:
-    """No restart order while orders are not armed, unless a person asked for it. (A change takes a moment to be seen.)"""
+    """No restart order while orders are not armed, unless a person asked for it. A change takes a moment to be seen."""
     for one in scene.new_orders("restart"):
         order = one.record
         assert isinstance(order, r.Order)

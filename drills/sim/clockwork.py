@@ -9,7 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -24,12 +24,12 @@ class Heap:
         self._queue: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._asked = 0
 
-    def at(self, when: float, call: Callable[[Unpack[Ts]], Any], *args: Unpack[Ts]) -> None:
+    def at(self, when: float, call: Callable[[*Ts], Any], *args: *Ts) -> None:
         """Call at `when`, or at once if that is past."""
         self._asked += 1
         heapq.heappush(self._queue, (max(when, self.now), self._asked, call, args))
 
-    def after(self, delay_s: float, call: Callable[[Unpack[Ts]], Any], *args: Unpack[Ts]) -> None:
+    def after(self, delay_s: float, call: Callable[[*Ts], Any], *args: *Ts) -> None:
         self.at(self.now + delay_s, call, *args)
 
     def step(self, until: float) -> bool:
@@ -87,7 +87,7 @@ class Program(asyncio.AbstractEventLoop):
             self.deliver(task.cancel)
         self.dead = True
 
-    def deliver(self, call: Callable[[Unpack[Ts]], Any], *args: Unpack[Ts]) -> None:
+    def deliver(self, call: Callable[[*Ts], Any], *args: *Ts) -> None:
         """From outside: call it within the program, now or when it goes on."""
         if self.dead:
             return
@@ -113,17 +113,21 @@ class Program(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._heap.now
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._heap.at(when, self._due, handle)
         return handle

@@ -16,10 +16,10 @@ from rankpulse.drills.sim.plan import Book, Options
 from rankpulse.drills.sim.sidecar import UTC, Sidecar
 from rankpulse.drills.sim.torchrun import Records, Torchrun, few
 from rankpulse.drills.sim.trace import Trace
-from rankpulse.drills.sim.watcher import Monitor
+from rankpulse.drills.sim.watcher import Monitor, Seen
 from rankpulse.store.api import Change, Put
 
-RACK: Final = 8
+RACK_MAX: Final = 8  # machines; and never more than an eighth of the cluster
 CLUSTER: Final = "sim"
 
 
@@ -46,8 +46,9 @@ class Cluster:
 
     def _build(self) -> None:
         names = [f"n{i:03d}" for i in range(self.options.nodes)]
+        rack = max(2, min(RACK_MAX, len(names) // 8))
         for i, name in enumerate(names):
-            self.machines[name] = Machine(self.heap, name, f"r{i // RACK:02d}")
+            self.machines[name] = Machine(self.heap, name, f"r{i // rack:02d}")
             self.able[name] = True
         idle = self.rng.choice((0, 0, 1, 2)) if len(names) > 8 else 0
         at = 0
@@ -95,7 +96,7 @@ class Cluster:
         if name in self.monitors:
             self._dead.append(self.monitors[name])
         rng = Random(self.rng.getrandbits(64))
-        self.monitors[name] = Monitor(name, self.heap, self.etcd, self.keys, self.settings, rng, self.probe)
+        self.monitors[name] = Monitor(name, self.heap, self.etcd, self.keys, self.settings, rng, self.look)
         self.trace.note("monitor", name=name)
 
     def close(self) -> None:
@@ -106,31 +107,16 @@ class Cluster:
     def leader(self) -> Monitor | None:
         return next((one for one in self.monitors.values() if one.leads()), None)
 
-    def probe(self, name: str, probe: ev.Probe) -> None:
-        """A direct look at an agent: what comes of it is told by the network, not by the store."""
-        machine, sent = self.machines.get(probe.node), self.heap.now
-        answer, wait_s = self._answer(machine, probe)
-        monitor = self.monitors[name]
-        beat = self.sidecars[probe.node].beat() if answer == ev.ANSWERED else None
-
-        def told() -> None:
-            paused = monitor.program.resumed_at > sent
-            said, shown = (ev.UNABLE, None) if paused else (answer, beat)
-            monitor.eyes.answered(ev.Probed(probe.node, probe.number, said, shown, said, 0.0))
-
-        self.heap.after(wait_s, monitor.program.deliver, told)
-
-    def _answer(self, machine: Machine | None, probe: ev.Probe) -> tuple[str, float]:
-        timeout_s = self.settings.probe.timeout_s
-        if machine is None or not probe.address:
-            return ev.UNABLE, 0.0
-        if not self.able[machine.name]:
-            return ev.SILENT, timeout_s
+    def look(self, node: str) -> Seen:
+        """A direct look at an agent, past the store: the answer, how long it takes to come, and what the agent says."""
+        machine, timeout_s = self.machines.get(node), self.settings.probe.timeout_s
+        if machine is None or not self.able[node]:
+            return ev.SILENT, timeout_s, None
         if not machine.agent_up:
-            return ev.REFUSED, 0.002
-        if machine.stalled or not self.sidecars[machine.name].inc:
-            return ev.ACCEPTED, timeout_s
-        return ev.ANSWERED, self.etcd.delay() + self.etcd.delay()
+            return ev.REFUSED, self.etcd.delay(), None
+        if machine.stalled or not self.sidecars[node].inc:
+            return ev.ACCEPTED, timeout_s, None
+        return ev.ANSWERED, self.etcd.delay() + self.etcd.delay(), self.sidecars[node].beat()
 
     # --- the network
 

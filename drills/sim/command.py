@@ -1,4 +1,4 @@
-"""`rankpulse sim`: many seeds, in as many processes as there are processors; a table, or what failed and how to replay it."""
+"""`rankpulse sim`: many seeds, a process for each processor; a table, or what failed and how to replay it."""
 
 import hashlib
 import json
@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from typing import IO, Any
 
 from rich.console import Console
@@ -73,9 +72,11 @@ def _refused(seeds: range, options: Options, trace: str | None, verbose: bool) -
 
 
 def _one(seed: int, options: Options, trace: str | None, until: float | None, verbose: bool) -> Outcome:
-    opened: Any = open(trace, "w", encoding="utf-8") if trace else nullcontext()
-    with opened as file:
-        return simulate(seed, options, file, until=until, say=sys.stderr if verbose else None)
+    say = sys.stderr if verbose else None
+    if trace is None:
+        return simulate(seed, options, until=until, say=say)
+    with open(trace, "w", encoding="utf-8") as file:
+        return simulate(seed, options, file, until=until, say=say)
 
 
 def simulate(

@@ -31,6 +31,7 @@ from rankpulse.store.memory import MemoryStore
 
 KEPT_S: Final = 45.0  # of the log; a watch that is further behind gets a listing
 SILENT_S: Final = (4.0, 7.0)  # until a client knows that its watch is dead
+EXPIRE_S: Final = 0.2
 LATE_MAX_S: Final = 15.0  # what waits for so long in a broken connection is lost
 Work = Callable[[MemoryStore], Coroutine[Any, Any, Any]]
 Done = Callable[[Any, StoreError | None, float], None]
@@ -50,6 +51,17 @@ class Delays:
             while rng.random() < 0.15 and delay < 2.0:
                 delay *= 2
         return delay
+
+
+class Memory(MemoryStore):
+    """Its leases are looked at a few times a second, not at every call."""
+
+    _looked_at = -1.0
+
+    def expire(self) -> None:
+        if self._now() - self._looked_at >= EXPIRE_S:
+            self._looked_at = self._now()
+            super().expire()
 
 
 class _Waiting(NamedTuple):
@@ -81,7 +93,7 @@ class Etcd:
 
     def __init__(self, heap: Heap, rng: Random, reaches: Callable[[str], bool], few: Callable[[str], bool]) -> None:
         self.heap, self._rng, self._reaches, self._few = heap, rng, reaches, few
-        self.memory = MemoryStore(lambda: heap.now)
+        self.memory = Memory(lambda: heap.now)
         self.delay = Delays(rng)
         self.killed = False
         self.electing_until = 0.0
@@ -327,7 +339,7 @@ class Line:
 
     async def _pause(self, seconds: float) -> None:
         done = self._program.create_future()
-        self._program.call_later(seconds, lambda: done.done() or done.set_result(None))
+        self._program.call_later(seconds, done.set_result, None)
         await done
 
     async def compact(self, revision: int) -> None:

@@ -95,6 +95,8 @@ class Faults:
         if found is None:
             return None
         job, worker = found
+        if not job.learned():
+            return None  # of a phase that is not known yet nobody can tell for `detect.hang_prior_s`
         worker.deaf = self.rng.random() < 0.7
         job.hang(worker)
         return self._of_rank(kind, job, worker)
@@ -130,7 +132,7 @@ class Faults:
         racks: dict[str, list[str]] = {}
         for name in self._well():
             racks.setdefault(self.c.machines[name].rack, []).append(name)
-        return [rack for rack in racks.values() if len(rack) > 1 and 3 * len(rack) < len(self.c.machines) + 9]
+        return [rack for rack in racks.values() if len(rack) > 1 and 4 * len(rack) <= len(self.c.machines)]
 
     def _lose(self, node: str, back_s: float) -> None:
         machine, torchrun = self.c.machines[node], self.c.torchruns.get(node)

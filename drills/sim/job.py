@@ -18,6 +18,8 @@ from rankpulse.drills.sim.clockwork import Heap
 EVALUATE, CHECKPOINT = "evaluate", "checkpoint"
 NAN: Final = float("nan")
 OPS_PER_STEP: Final = 12
+SEEN_S: Final = 2.0  # a phase that is shorter falls between two beats
+LEARNED_STEPS, LEARNED_STAYS = 60, 5  # from then on a pace is known for certain, whoever watches
 
 
 @dataclass
@@ -62,10 +64,10 @@ def draw_style(rng: Random) -> Style:
         step_s=step_s,
         ahead=rng.randrange(4),
         local=local,
-        evaluate_every=int(rng.uniform(60, 120) / step_s),
+        evaluate_every=int(rng.uniform(25, 80) / step_s),
         evaluate_s=rng.uniform(3.0, 20.0),
-        save_every=int(rng.uniform(20, 45) / step_s),
-        save_s=rng.uniform(0.3, 3.0),
+        save_every=int(rng.uniform(12, 40) / step_s),
+        save_s=rng.uniform(0.3, 5.0),
         init_s=rng.uniform(3.0, 9.0),
         held=rng.random() < 0.5,
         noisy=rng.random() < 0.5,
@@ -96,10 +98,13 @@ class Job:
     moved_at: float = 0.0
     began_at: float = 0.0  # of the stretch between two synchronisations
     started_at: float = 0.0  # of the round
+    made: int = 0  # steps, over all rounds
+    stays: dict[str, int] = field(default_factory=dict)  # in other phases that lasted long enough to be seen
     convened: "Callable[[Job], None]" = lambda _job: None  # told of every round
     _lead: dict[int, int] = field(default_factory=dict)
     _pace: dict[int, float] = field(default_factory=dict)
     _turn: int = 0
+    _phase_at: float = 0.0
     _asleep: bool = True
 
     # --- rounds
@@ -161,6 +166,7 @@ class Job:
         if self.phase == PHASE_TRAIN:
             self.step += self.style.local
             self.moved_at = self.heap.now
+            self.made += self.style.local
             for worker in self.workers.values():
                 if worker.first_step < 0:
                     worker.first_step = before + 1
@@ -173,12 +179,21 @@ class Job:
         if self.phase != PHASE_TRAIN:
             if self.phase == CHECKPOINT:
                 self.saved = self.step
+            if self.heap.now - self._phase_at > SEEN_S:
+                self.stays[self.phase] = self.stays.get(self.phase, 0) + 1
             return PHASE_TRAIN, self._stretch_s()
+        self._phase_at = self.heap.now
         if before // self.style.evaluate_every != self.step // self.style.evaluate_every:
             return EVALUATE, self.style.evaluate_s * self.rng.uniform(0.8, 1.25)
         if before // self.style.save_every != self.step // self.style.save_every:
             return CHECKPOINT, self.style.save_s * self.rng.uniform(0.8, 1.25)
         return PHASE_TRAIN, self._stretch_s()
+
+    def learned(self) -> bool:
+        """Whether what it does now has been seen often enough: else nobody can call it hung for a long while."""
+        if self.made < LEARNED_STEPS:
+            return False
+        return self.phase == PHASE_TRAIN or self.stays.get(self.phase, 0) >= LEARNED_STAYS
 
     # --- what can be seen of it
 

@@ -81,9 +81,9 @@ class Book:
     def silent(self, node: str, now: float, slack_s: float) -> Truth | None:
         """What has kept the node silent on every path until now, or until `slack_s` ago."""
         for truth in reversed(self.truths):
-            if truth.kind in DEATHLIKE and node in truth.nodes and truth.at < now:
-                if truth.until is None or truth.until >= now - slack_s:
-                    return truth
+            began = truth.kind in DEATHLIKE and node in truth.nodes and truth.at < now
+            if began and (truth.until is None or truth.until >= now - slack_s):
+                return truth
         return None
 
     def of_round(self, run: str, round_: int, kinds: tuple[str, ...]) -> list[Truth]:

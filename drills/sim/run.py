@@ -1,4 +1,4 @@
-"""One seed: the cluster lives, faults strike, the rules are asked after every event, and at the end recovery is demanded."""
+"""One seed: faults strike, the rules are asked after every event, and at the end recovery is demanded."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -109,7 +109,7 @@ class Simulation:
         """`file`: for the trace; `until`: stop at this second, without demanding anything; `say`: tell what happens."""
         self._stop_at = until
         self.seed, self.options = seed, options
-        rng = Random(f"{seed}/{options.nodes}/{options.gpus}/{','.join(options.faults)}")  # noqa: S311
+        rng = Random(f"{seed}/{options.nodes}/{options.gpus}/{','.join(options.faults)}")
         self.heap = Heap()
         self.trace = Trace(lambda: self.heap.now, file, say)
         self.cluster = Cluster(options, Random(rng.getrandbits(64)), self.trace, self.heap)
@@ -244,12 +244,8 @@ class Simulation:
         elif incident.state == "open":
             named_ranks = {(member.rank, member.pid) for member in incident.culprits}
             cited = {self._exits[key] for key in incident.evidence if key in self._exits}
-            for truth in book.truths:  # a failure of a round that had not recovered is part of the incident before
-                if truth.run != incident.run_uid or truth.round < incident.round:
-                    continue
-                if truth.kind == p.HANG and truth.round == incident.round and truth.members & named_ranks:
-                    found.append(truth)
-                elif truth.kind in (p.CRASH, p.ERROR) and truth.members & (cited | named_ranks):
+            for truth in book.truths:
+                if truth.run == incident.run_uid and _tells(incident, truth, named_ranks, cited | named_ranks):
                     found.append(truth)
         for truth in found:
             if truth.detected_at is None:
@@ -351,3 +347,13 @@ class Simulation:
         outcome.events, outcome.beats, outcome.recovered_s = self.heap.events, self._beats, self._recovered_s
         outcome.last = list(self.trace.last) if self._violation is not None else []
         return outcome
+
+
+def _tells(incident: r.Incident, truth: Truth, named: set[tuple[int, int]], cited: set[tuple[int, int]]) -> bool:
+    """Whether an incident tells of what was done to a rank.
+
+    A crash in a round that had not recovered is part of the incident of the round before, which cites its exit.
+    """
+    if truth.kind == p.HANG:
+        return truth.round == incident.round and bool(truth.members & named)
+    return truth.kind in (p.CRASH, p.ERROR) and truth.round >= incident.round and bool(truth.members & cited)

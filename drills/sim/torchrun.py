@@ -18,7 +18,7 @@ from rankpulse.drills.sim.job import Job, Worker
 from rankpulse.drills.sim.machine import Machine
 from rankpulse.drills.sim.sidecar import Sidecar
 from rankpulse.drills.sim.trace import Trace
-from rankpulse.store.api import Change, Changes, Delete, Guard, Listing, Outcome, Put, Sight, StoreError
+from rankpulse.store.api import Change, Changes, Delete, Guard, Listing, Outcome, Put, Sight, StoreError, Write
 
 TIMING: Final = Timing()
 LAG_S: Final = (0.05, 0.25)  # agents look at what came together, not at each arrival
@@ -239,7 +239,10 @@ class Torchrun:
 
     def _write(self, txn: Txn, then: Any) -> None:
         guards = [Guard(key, modified) for key, modified in txn.guards]
-        writes = [*(Put(key, codec.encode(record)) for key, record in txn.puts), *(Delete(key) for key in txn.deletes)]
+        writes: list[Write] = [
+            *(Put(key, codec.encode(record)) for key, record in txn.puts),
+            *(Delete(key) for key in txn.deletes),
+        ]
         life, self._busy = self.machine.life, True
 
         def known(value: Outcome | None, error: StoreError | None, at: float) -> None:

@@ -1,5 +1,6 @@
-"""A monitor of the simulation: the real loop, election, executor, canary and engine, as a program on the heap."""
+"""A monitor of the simulation: its loop, election, executor, prober, canary and engine are the real ones."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from random import Random
@@ -18,11 +19,15 @@ from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.election import Election
 from rankpulse.monitor.executor import Executor
 from rankpulse.monitor.loop import Loop
+from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator
 from rankpulse.monitor.vitals import Vitals
+from rankpulse.store.secret import Tokens
 
 UTC: Final = 1_800_000_000.0
-Look = Callable[[str, ev.Probe], None]  # monitor, probe
+Seen = tuple[str, float, r.Beat | None]  # what a direct look comes to, after how many seconds
+Look = Callable[[str], Seen]  # by node
+LATE_S: Final = 0.5  # a look that ends so much later than it should was slept through
 
 logging.getLogger("rankpulse.monitor").setLevel(logging.CRITICAL + 1)  # what it says is in the trace
 
@@ -39,13 +44,12 @@ class Decision(NamedTuple):
 class Eyes:
     """The engine as the loop sees it; what it decides, fails at and says is kept for the checkers."""
 
-    def __init__(self, name: str, settings: Settings, keys: Keys, offset_s: float, look: Look) -> None:
+    def __init__(self, name: str, settings: Settings, keys: Keys, offset_s: float) -> None:
         self.engine = Engine(settings, keys)
-        self.name, self._offset_s, self._look = name, offset_s, look
+        self.name, self._offset_s = name, offset_s
         self.failures: list[str] = []
         self.decided: dict[tuple[str, bytes], Decision] = {}
         self.said: list[str] = []
-        self._answers: list[ev.Probed] = []
 
     def step(self, event: ev.Event) -> None:
         try:
@@ -54,9 +58,6 @@ class Eyes:
             self.failures.append(f"step({type(event).__name__}): {error!r}")
 
     def tick(self, now: float, at: float) -> tuple[ev.Action, ...]:
-        answers, self._answers = self._answers, []
-        for answer in answers:
-            self.step(answer._replace(received_at=now))
         try:
             actions = self.engine.tick(now, at)
         except Exception as error:
@@ -64,12 +65,10 @@ class Eyes:
             return ()
         for action in actions:
             self._keep(action, now)
-        return tuple(action for action in actions if not isinstance(action, ev.Probe))
+        return actions
 
     def _keep(self, action: ev.Action, now: float) -> None:
-        if isinstance(action, ev.Probe):
-            self._look(self.name, action)
-        elif isinstance(action, ev.Say):
+        if isinstance(action, ev.Say):
             self.said.append(f"{action.level}: {action.text}")
             if action.level == "error":
                 self.failures.append(action.text)
@@ -79,12 +78,29 @@ class Eyes:
                 now - self._offset_s, self.name, blind, self.engine.epoch or 0
             )
 
-    def answered(self, answer: ev.Probed) -> None:
-        """Folded before the next decision."""
-        self._answers.append(answer)
-
     def snapshot(self, now: float) -> dict[str, Any]:
         return self.engine.snapshot(now)
+
+
+class Looks(Prober):
+    """The real prober, but for the connection itself: that is the simulated network's."""
+
+    def __init__(
+        self, look: Look, tell: Callable[[ev.Probed], None], timeout_s: float, clock: Clock, vitals: Vitals
+    ) -> None:
+        tokens = Tokens("", "probe.token_file", clock=clock.now, warn=lambda _text: None)
+        super().__init__(tell, timeout_s=timeout_s, tokens=tokens, boot_id="", clock=clock, vitals=vitals)
+        self._see = look
+
+    async def _look(self, probe: ev.Probe) -> tuple[str, str, r.Beat | None]:
+        if not probe.address:
+            return ev.UNABLE, "no address", None
+        began = self._clock.now()
+        answer, wait_s, beat = self._see(probe.node)
+        await asyncio.sleep(wait_s)
+        if self._clock.now() - began > wait_s + LATE_S:
+            return ev.UNABLE, "this monitor slept meanwhile", None
+        return answer, answer, beat
 
 
 class Monitor:
@@ -94,11 +110,11 @@ class Monitor:
         self, name: str, heap: Heap, etcd: Etcd, keys: Keys, settings: Settings, rng: Random, look: Look
     ) -> None:
         self.name, self.heap = name, heap
-        self.program = Program(heap)
+        self.program = Program(heap)  # type: ignore[abstract]
         self.offset_s = rng.uniform(100.0, 1e6)
         self.utc_off = 0.0
         clock = Clock(now=lambda: heap.now + self.offset_s, utc=lambda: UTC + heap.now + self.utc_off)
-        self.eyes = Eyes(name, settings, keys, self.offset_s, look)
+        self.eyes = Eyes(name, settings, keys, self.offset_s)
         token = b"%016x" % rng.getrandbits(64)
         line, vitals = Line(self.program, etcd, name, settings.store.timeout_s), Vitals()
         self.vitals = vitals
@@ -107,10 +123,12 @@ class Monitor:
         self.election = Election(
             line, keys, name=name, url="", ttl_s=ttl_s, clock=clock, rng=Random(rng.getrandbits(32))
         )
+        prober = Looks(look, lambda probed: self.loop.hear(probed), settings.probe.timeout_s, clock, vitals)
         self.loop = Loop(
             self.eyes, line, keys, settings, election=self.election,
             executor=Executor(line, keys, self.election, vitals), canary=self.canary,
             translator=Translator(keys, keys.canary(name), token), clock=clock, vitals=vitals,
+            prober=prober,
         )  # fmt: skip
         self.program.start([self.loop.run(), self.canary.run(), self.election.run()])
 
