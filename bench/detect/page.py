@@ -59,6 +59,7 @@ def page(reports: list[Report], recorded: list[dict[str, Any]], recording: str) 
         tables.table(main["detectors"]),
         _LIMITS.format(**_limits(main)),
         "### Racks, and the phase in which a node dies\n\n" + tables.racks(ours) + "\n\n" + tables.phases(ours),
+        "### Pauses of the monitor and of the store\n\n" + tables.pauses(main["pauses"]),
         _LAYERS + tables.table(main["layers"]),
         _MANNERS + tables.manners(main["manners"]),
         *(_scaled(report) for report in others),
@@ -72,7 +73,8 @@ def page(reports: list[Report], recorded: list[dict[str, Any]], recording: str) 
 
 def _said(report: Report) -> str:
     plan = report["plan"]
-    days = f"{plan['days'] * z.RANKS:,} rank-days ({(plan['days'] + plan['more_days']) * z.RANKS:,} of default)"
+    rank_days = [int(days * plan["seconds"] / z.DAY_S * z.RANKS) for days in (plan["days"], plan["more_days"])]
+    days = f"{rank_days[0]:,} rank-days ({sum(rank_days):,} of default)"
     return (
         f"`{report['command']}`: {days}, version {report['version']}, {report['date']}, {report['machine']}, "
         f"{report['took_s'] / 60:.0f} minutes."
@@ -96,6 +98,7 @@ def goals(report: Report) -> str:
         ("default: p99 of a lost rack", "at most 18 s", default["rack_p99_s"], default["rack_p99_s"] <= 18.0),
         ("decisions per lost rack, at most", "1", fast["rack_decisions_max"], fast["rack_decisions_max"] == 1),
         ("deaths that were never told", "0", _never(report), _never(report) == 0),
+        ("convictions in pauses of monitor or store", "0", _in_pauses(report), _in_pauses(report) == 0),
         ("beyond: fast p99", "at most 5 s", fast["detection_p99_s"], fast["detection_p99_s"] <= 5.0),
         ("beyond: at", "at most 0.5", fast[restarts], fast[restarts] <= 0.5),
     ]
@@ -108,6 +111,10 @@ def goals(report: Report) -> str:
 def _never(report: Report) -> int:
     rows = [*report["manners"], *(row for row in report["detectors"] if row["name"] in (FAST, DEFAULT))]
     return sum(row["deaths_never_told"] for row in rows)
+
+
+def _in_pauses(report: Report) -> int:
+    return sum(row["convictions"] for row in report["pauses"])
 
 
 def _limits(report: Report) -> dict[str, str]:

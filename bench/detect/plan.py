@@ -21,6 +21,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rank_days: int = 8  # the usual detectors on the study's stream, one sender per rank
     layer_days: int = 10
     manner_days: int = 15
+    pause_days: int = 20
+    pauses: int = 10  # per day, kind and operating point
     deaths: int = 50  # per day, for the usual detectors
     our_deaths: int = 10  # per day and operating point: each is a minute and more of the real engine
     rack_deaths: int = 2
@@ -49,6 +51,8 @@ def quick(seed: int, scale: float, days: int | None) -> Plan:
         rank_days=0,
         layer_days=1,
         manner_days=1,
+        pause_days=1,
+        pauses=4,
         our_deaths=4,
         rack_deaths=1,
         layer_deaths=1,

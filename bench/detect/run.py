@@ -137,6 +137,10 @@ def _keep(shift: Shift, place: Path | None) -> Shift:
 
 def _report(plan: Plan, shifts: list[Shift], took_s: float) -> dict[str, Any]:
     total = tally.added(shifts)
+    pauses = [
+        {"name": name, "pauses": score.trials, "convictions": score.restarts}
+        for name, score in total.pop("pauses", {}).items()
+    ]
     tables = {table: [tally.figures(name, score) for name, score in scores.items()] for table, scores in total.items()}
     least, at = tally.floor(plan.scale)
     return {
@@ -144,6 +148,7 @@ def _report(plan: Plan, shifts: list[Shift], took_s: float) -> dict[str, Any]:
         "per_rank": tables.get("one sender per rank", []),
         "layers": tables.get("layers", []),
         "manners": tables.get("manners", []),
+        "pauses": pauses,
         "floor": {"job_seconds_lost_per_day": least, "timeout_s": at},
         "scale": plan.scale,
         "seed": plan.seed,

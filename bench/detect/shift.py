@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
-from rankpulse.bench.detect import counting, nvrx
+from rankpulse.bench.detect import counting, nvrx, pauses
 from rankpulse.bench.detect import parameters as z
 from rankpulse.bench.detect.baselines import BASELINES
 from rankpulse.bench.detect.deaths import Told, die, victims
@@ -38,10 +38,11 @@ class Score(msgspec.Struct):
     others: dict[str, int] = {}  # further incidents, by class
     phases: dict[str, list[float]] = {}  # detection, by the phase in which the node died
     driven_s: float = 0.0
+    trials: int = 0  # pauses lived through
 
     def add(self, other: "Score") -> None:
         self.senders_per_job = other.senders_per_job or self.senders_per_job
-        for name in ("job_days", "mistakes", "mistaken_s", "restarts", "never", "before", "driven_s"):
+        for name in ("job_days", "mistakes", "mistaken_s", "restarts", "never", "before", "driven_s", "trials"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("detection_s", "racks_s", "rack_decisions"):
             setattr(self, name, [*getattr(self, name), *getattr(other, name)])
@@ -60,7 +61,7 @@ class Shift(msgspec.Struct):
 
 
 EARLIER = 1_000_000  # numbers of the days that only teach
-OURS, LAYER, MANNER = "ours", "layers", "manners"
+OURS, LAYER, MANNER, PAUSE = "ours", "layers", "manners", "pauses"
 
 
 def learn(plan: Plan, number: int) -> r.FleetLearned:
@@ -90,6 +91,8 @@ def work(plan: Plan, number: int, experience: r.FleetLearned | None = None) -> S
         scores[LAYER] = _layers(plan, day, beats, line)
     if number < plan.manner_days:
         scores[MANNER] = _manners(plan, day, beats, line)
+    if number < plan.pause_days:
+        scores[PAUSE] = _pauses(plan, number)
     return Shift(number, whole, scores)
 
 
@@ -182,4 +185,14 @@ def _manners(plan: Plan, day: Day, beats: list[Beats], line: Timeline) -> dict[s
     for way in MANNERS:
         scores[way.name] = Score(day.nodes, day.seconds / z.DAY_S)
         _add(scores[way.name], die(day, beats, line, way, dead))
+    return scores
+
+
+def _pauses(plan: Plan, number: int) -> dict[str, Score]:
+    scores = {}
+    for kind, what in pauses.KINDS.items():
+        day = pauses.paused(plan.seed, number, kind, plan.pauses)
+        for point in POINTS:
+            wrong = pauses.convicted(day, point)
+            scores[f"{point.name}: {what}"] = Score(day.nodes, restarts=wrong, trials=plan.pauses)
     return scores

@@ -81,6 +81,12 @@ def manners(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def pauses(rows: list[dict[str, Any]]) -> str:
+    lines = ["| detector, pause | pauses of up to 45 s | convictions |", "|---" * 3 + "|"]
+    lines += [f"| {row['name']} | {row['pauses']} | {row['convictions']} |" for row in rows]
+    return "\n".join(lines)
+
+
 def markdown(report: dict[str, Any]) -> str:
     """All tables of one report."""
     ours = [row for row in report["detectors"] if row["name"].startswith("rankpulse")]
@@ -101,6 +107,7 @@ def markdown(report: dict[str, Any]) -> str:
     for name, title, show in (
         ("layers", "### What each layer buys", table),
         ("manners", "### How the ranks run together", manners),
+        ("pauses", "### Pauses of the monitor and of the store", pauses),
         ("per_rank", "### One sender per rank", table),
     ):
         if report[name]:

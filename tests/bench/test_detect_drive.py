@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from rankpulse.bench.detect import page, plot, straight, trace
+from rankpulse.bench.detect import page, pauses, plot, straight, trace
 from rankpulse.bench.detect.deaths import die, victims
 from rankpulse.bench.detect.job import Death, Timeline
-from rankpulse.bench.detect.patrol import LEAD_IN_S, Span, node_day, patrol, stretches
+from rankpulse.bench.detect.patrol import LEAD_IN_S, Span, node_day, stretches
 from rankpulse.bench.detect.plan import quick
 from rankpulse.bench.detect.points import FAST
 from rankpulse.bench.detect.run import run
@@ -37,13 +37,9 @@ def test_a_dead_node_is_told_and_a_rack_in_one_decision() -> None:
     assert told.racks_s[0] < 18.0
 
 
-@pytest.mark.parametrize("pause_s", [3.0, 20.0, 45.0])
-@pytest.mark.parametrize("what", ["observer", "store"])
-def test_no_pause_of_observer_or_store_convicts_anybody(what: str, pause_s: float) -> None:
-    day = small()
-    pause = Spans(np.array([300.0]), np.array([300.0 + pause_s]), np.zeros(1, dtype=np.int64))
-    day = dataclasses.replace(day, **{what: pause})
-    assert patrol(day, node_day(day), Timeline(day), FAST, straight=True).convicted == []
+@pytest.mark.parametrize("kind", pauses.KINDS)
+def test_no_pause_of_observer_or_store_convicts_anybody(kind: str) -> None:
+    assert pauses.convicted(pauses.paused(1, 0, kind, 3), FAST) == 0
 
 
 def test_stretches_begin_early_enough_and_join() -> None:
