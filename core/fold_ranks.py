@@ -68,7 +68,9 @@ class RankFolder:
         moment = node.clock.moment()
         rank = round_.progress.get(row.rank)
         if rank is None:
-            rank = round_.progress[row.rank] = RankProgress(moved=moment, clock=node.clock)
+            # as it is found: nobody saw how it came to be so, and for how long it has been
+            rank = round_.progress[row.rank] = RankProgress(row.step, phase=phase, moved=moment, clock=node.clock)
+            round_.witness = row.rank
         elif rank.clock is not node.clock:
             rank.joined(node.clock, before)
         if phase != rank.phase:

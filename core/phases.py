@@ -17,6 +17,7 @@ from rankpulse.core.slot import PHASE_CLOSED, PHASE_INIT, PHASE_PAUSED, PHASE_TR
 
 # Clocks that no job can announce: their names are longer than a phase's may be.
 START = "until the first step"  # it compiles, connects and reads, whatever the phase is called meanwhile
+START_FLOOR_S = 60.0  # few starts are ever seen, and one from a cold cache or a far store takes many times as long
 AT_WORK = "unannounced work"  # standing still in a train phase, and seen at work by its agent: it recompiles, for one
 AT_WORK_PRIOR_S = 180.0
 SAMPLES = 400  # train steps remembered: minutes, so that a lasting change of pace is learned
@@ -136,7 +137,7 @@ class PhaseClocks:
         if clock == AT_WORK:  # of all kinds: many short ones do not tell how long the next may take
             return max(self._prior_s(clock), learned)
         if clock != PHASE_TRAIN:
-            return max(detect.hang_floor_s, learned)
+            return max(START_FLOOR_S if clock == START else detect.hang_floor_s, learned)
         healed = min(HEALED_FACTOR * self._healed_s(), detect.hang_prior_s)
         return max(detect.hang_floor_s, learned + BEATS_LATE * detect.heartbeat_interval_s, healed)
 

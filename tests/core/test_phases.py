@@ -18,6 +18,7 @@ from rankpulse.core.phases import (
     HEALED_STEPS,
     PHASES_KEPT,
     START,
+    START_FLOOR_S,
     STAYS,
     PhaseClocks,
     clock_of,
@@ -157,6 +158,27 @@ def test_every_deadline_lies_above_the_floor(steps: list[float], stayed: list[fl
         assert D.hang_floor_s <= made.deadline_s(clock) < math.inf
 
 
+def test_one_that_is_found_in_the_middle_of_its_training_tells_nothing_of_its_start() -> None:
+    """A monitor that begins to look at a job that has trained for long."""
+    world = World()
+    for proc in world.meets(NODES, 1):
+        proc.step, proc.first_step = 5000, 1
+    world.run(30)
+    [run] = world.engine.folder.fleet.runs.values()
+    assert run.clocks.known() == ["train"]
+    world.successor(2)
+    world.run(5)
+    [run] = world.engine.folder.fleet.runs.values()
+    assert run.clocks.seen(START) == 0
+
+
+def test_starts_that_were_quick_promise_nothing_of_one_from_a_cold_cache() -> None:
+    made = PhaseClocks(D)
+    for at in (1000.0, 2000.0, 3000.0, 4000.0):
+        made.stayed("init", 3.0, at, -1)
+    assert made.deadline_s(START) == START_FLOOR_S
+
+
 # --- what outlives a monitor
 
 
@@ -229,7 +251,7 @@ def test_it_is_written_once_a_minute_and_when_a_round_is_left_and_a_successor_ta
     assert learned(world) == []
     world.run(15)
     [first] = learned(world)
-    assert (first.run_uid, [row.phase for row in first.phases]) == ("job-1", ["train", START])
+    assert (first.run_uid, [row.phase for row in first.phases]) == ("job-1", ["train"])
     world.run(30)
     assert learned(world) == [first], "not more often"
     world.ends(procs[0], signal=9)
