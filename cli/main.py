@@ -396,7 +396,9 @@ def bench_detect(
     quick: Annotated[
         bool, typer.Option("--quick", help="A few short days: shows that it works, tells nothing.")
     ] = False,
-    days: Annotated[int | None, typer.Option(metavar="N", help="Job-days of 1,024 ranks; default 100.")] = None,
+    days: Annotated[
+        int | None, typer.Option(metavar="N", help="Job-days of 1,024 ranks; default 100, at other scales 24.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Of the trace; default 1. The same seed gives the same figures.")
     ] = None,
