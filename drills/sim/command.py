@@ -149,7 +149,18 @@ def _failure(outcome: Outcome, options: Options, console: Console) -> None:
 
 def _table(total: Tally) -> Table:
     table = Table(title="what was done, and how soon it was told of", title_justify="left")
-    for column in ("fault", "what it is", "done", "told of", "overtaken", "p50 s", "p99 s", "max s"):
+    for column in (
+        "fault",
+        "what it is",
+        "done",
+        "told of",
+        "overtaken",
+        "clear",
+        "p50 s",
+        "p99 s",
+        "max s",
+        "worst s",
+    ):
         table.add_column(column, justify="left" if column in ("fault", "what it is") else "right", overflow="fold")
     for row in total.rows:
         table.add_row(*_cells(row))
@@ -162,7 +173,8 @@ def _cells(row: Row) -> list[str]:
 
     return [
         row.kind, FAULTS[row.kind][1], str(row.injected), str(row.detected) if row.detected else "-",
-        str(row.overtaken) if row.overtaken else "-", seconds(row.p50_s), seconds(row.p99_s), seconds(row.max_s),
+        str(row.overtaken) if row.overtaken else "-", str(row.clear) if row.clear else "-", seconds(row.p50_s),
+        seconds(row.p99_s), seconds(row.max_s), seconds(row.worst_s),
     ]  # fmt: skip
 
 

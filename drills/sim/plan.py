@@ -32,9 +32,12 @@ FAULTS: Final[dict[str, tuple[float, str]]] = {
     MONITOR_CRASH: (1.0, "a monitor dies, its place is taken"),
     MONITOR_CUT: (1.0, "a monitor cannot reach the store"),
 }
+SETTLED_S: Final = 15.0  # after an observer was disturbed
 BREAK_RUNS: Final = (CRASH, ERROR, HANG)  # what ends a round by itself
 LOSSES: Final = (NODE, RACK)
 DEATHLIKE: Final = (NODE, RACK, FREEZE, ISOLATE, RACK_PAUSE)  # silent on every path while it lasts
+OBSERVERS: Final = (OUTAGE, ELECTION, MONITOR_PAUSE, MONITOR_CRASH, MONITOR_CUT)
+SILENCES: Final = (SIDECAR, STALL, CUT_OFF, RACK_CUT, FREEZE, ISOLATE, RACK_PAUSE, NODE, RACK)
 PASSING: Final = (FREEZE, ISOLATE, RACK_PAUSE)  # of these, what is over by itself
 
 
@@ -88,3 +91,19 @@ class Book:
 
     def of_round(self, run: str, round_: int, kinds: tuple[str, ...]) -> list[Truth]:
         return [one for one in self.truths if one.run == run and one.round == round_ and one.kind in kinds]
+
+    def undisturbed(self, truth: Truth, until: float) -> bool:
+        """Whether nothing else stood in the way of whoever had to tell of it until then.
+
+        Neither store nor monitors were touched, with some time to settle before, and no agent that had to be heard.
+        """
+        for other in self.truths:
+            if other is truth or other.at > until:
+                continue
+            over = other.until if other.until is not None else until
+            near = truth.kind not in (CRASH, ERROR) or set(other.nodes) & set(truth.nodes)
+            if other.kind in OBSERVERS and over >= truth.at - SETTLED_S:
+                return False
+            if other.kind in SILENCES and near and over >= truth.at - SETTLED_S:
+                return False
+        return True

@@ -1,5 +1,6 @@
 """One seed: faults strike, the rules are asked after every event, and at the end recovery is demanded."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import IO, Final
@@ -48,11 +49,10 @@ class Outcome(msgspec.Struct, kw_only=True):
     detected: dict[str, int] = {}
     overtaken: dict[str, int] = {}
     delays: dict[str, list[float]] = {}
+    clear: dict[str, list[float]] = {}  # of these, where nothing else stood in the way
     orders: int = 0
     asked: int = 0  # by the operator
-    adopted: int = 0  # rounds that torchelastic began by itself
     mistaken: list[str] = []
-    blind_s: float = 0.0
     events: int = 0
     beats: int = 0
     recovered_s: float = 0.0
@@ -326,25 +326,24 @@ class Simulation:
                 truth.until = min(self.heap.now, truth.until or self.heap.now)
 
     def _outcome(self) -> Outcome:
-        outcome = Outcome(seed=self.seed, digest=self.trace.digest(), violation=self._violation)
-        injected: dict[str, int] = {}
-        detected: dict[str, int] = {}
-        overtaken: dict[str, int] = {}
-        delays: dict[str, list[float]] = {}
+        scene, outcome = self.scene, Outcome(seed=self.seed, digest=self.trace.digest(), violation=self._violation)
+        injected: Counter[str] = Counter()
+        detected: Counter[str] = Counter()
+        overtaken: Counter[str] = Counter()
         for truth in self.cluster.truth.truths:
-            injected[truth.kind] = injected.get(truth.kind, 0) + 1
-            if truth.detected_at is not None:
-                detected[truth.kind] = detected.get(truth.kind, 0) + 1
-                delays.setdefault(truth.kind, []).append(round(truth.detected_at - truth.at, 3))
-            elif truth.overtaken:
-                overtaken[truth.kind] = overtaken.get(truth.kind, 0) + 1
-        outcome.injected, outcome.detected, outcome.overtaken, outcome.delays = injected, detected, overtaken, delays
-        restarts = [
-            order for (_, _, kind), orders in self.scene.orders.items() if kind == "restart" for order in orders
-        ]
-        outcome.orders, outcome.asked = len(restarts), self.operator.asked
-        outcome.mistaken = self.scene.mistaken
-        outcome.events, outcome.beats, outcome.recovered_s = self.heap.events, self._beats, self._recovered_s
+            injected[truth.kind] += 1
+            overtaken[truth.kind] += truth.overtaken and truth.detected_at is None
+            if truth.detected_at is None:
+                continue
+            detected[truth.kind] += 1
+            delay_s = round(truth.detected_at - truth.at, 3)
+            outcome.delays.setdefault(truth.kind, []).append(delay_s)
+            if self.cluster.truth.undisturbed(truth, truth.detected_at):
+                outcome.clear.setdefault(truth.kind, []).append(delay_s)
+        outcome.injected, outcome.detected, outcome.overtaken = dict(injected), dict(detected), dict(overtaken)
+        outcome.orders = sum(len(orders) for (_, _, kind), orders in scene.orders.items() if kind == "restart")
+        outcome.asked, outcome.mistaken, outcome.recovered_s = self.operator.asked, scene.mistaken, self._recovered_s
+        outcome.events, outcome.beats = self.heap.events, self._beats
         outcome.last = list(self.trace.last) if self._violation is not None else []
         return outcome
 

@@ -7,20 +7,22 @@ from typing import Any, NamedTuple
 from rankpulse.drills.sim import plan as p
 from rankpulse.drills.sim.run import Outcome
 
-TIMED = (p.CRASH, p.ERROR, p.HANG, p.NODE, p.RACK)
-CRASH_P99_S = 0.5
-
 
 class Row(NamedTuple):
-    """One kind of fault over all seeds. Seconds; None where nothing was timed."""
+    """One kind of fault over all seeds. Seconds; None where nothing was timed.
+
+    The percentiles are of those faults that nothing else disturbed; `worst_s` is of all.
+    """
 
     kind: str
     injected: int
     detected: int
     overtaken: int  # its round, or the fault itself, was over before it had to be told of
+    clear: int  # told of, and nothing else stood in the way
     p50_s: float | None
     p99_s: float | None
     max_s: float | None
+    worst_s: float | None
 
 
 class Tally(NamedTuple):
@@ -52,16 +54,19 @@ def tally(outcomes: list[Outcome], digest: str) -> Tally:
     """`digest`: of the digests of all traces, in order of their seeds."""
     rows = []
     for kind in p.FAULTS:
-        delays = [delay for one in outcomes for delay in one.delays.get(kind, ())]
+        delays = [delay for one in outcomes for delay in one.clear.get(kind, ())]
+        all_ = [delay for one in outcomes for delay in one.delays.get(kind, ())]
         rows.append(
             Row(
                 kind,
                 sum(one.injected.get(kind, 0) for one in outcomes),
                 sum(one.detected.get(kind, 0) for one in outcomes),
                 sum(one.overtaken.get(kind, 0) for one in outcomes),
+                len(delays),
                 percentile(delays, 0.5),
                 percentile(delays, 0.99),
                 max(delays, default=None),
+                max(all_, default=None),
             )
         )
     failed = tuple(one.seed for one in outcomes if one.violation is not None)
