@@ -128,8 +128,7 @@ class Hearing:
         elif weighed.klass == d.UNKNOWN and not stormy:
             for node in group:
                 summary = f"{node.name} is silent; whether it lives cannot be told from here"
-                told = self._verdicts.about(node.name) or self._verdicts.told(node.name, d.UNKNOWN, d.NODE_DEAD)
-                if self._quiet_s(node) < self._detect.silence_ceiling_s and not told:
+                if self._quiet_s(node) < self._detect.silence_ceiling_s and self._verdicts.about(node.name) is None:
                     self._tell(node, d.UNKNOWN, summary, weighed.reason, weighed.confidence)
 
     def _regroup(self, group: list[NodeView], *, mass: bool) -> None:
@@ -186,4 +185,5 @@ class Hearing:
         return f"{node.name} has been silent for {self._quiet_s(node):.1f} s"
 
     def _tell(self, node: NodeView, klass: str, summary: str, why: str, confidence: float) -> None:
-        self._verdicts.tell(silent(node, klass, summary, (self._said(node), why), confidence))
+        if not self._verdicts.of_round(node.name):
+            self._verdicts.tell(silent(node, klass, summary, (self._said(node), why), confidence))

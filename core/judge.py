@@ -231,6 +231,8 @@ class Judge:
         heard = set(found.evidence) - set(incident.evidence)
         if not any({incident.klass, found.klass} <= classes for classes in RESTATED):
             return incident
+        if incident.klass == d.NODE_DEAD != found.klass:
+            return incident  # a standstill, or workers that are gone, follow from it
         if (found.klass, found.culprits, found.confidence) == known and not heard:
             return incident
         if found.culprits != incident.culprits:

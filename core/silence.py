@@ -12,7 +12,7 @@ from rankpulse.core.views import NodeView, RunView
 
 PATIENCE: Final = 1.5  # times the usual step: a run of which nothing is seen for longer stands still
 JITTER: Final = 0.1  # of a beat
-LOOK_S: Final = 3.0  # a look that was asked for is waited for, so long at most
+LOOK_S: Final = 3.0  # after a deadline, the first look is waited for
 
 # what the peers on time tell of a run
 MOVING = "moving"  # they move: it needs nobody who is silent, or will soon stand still
@@ -92,9 +92,15 @@ class Case(NamedTuple):
         """Every one of them has been looked at since, and nothing came back."""
         return all(node.suspect.silent_to_looks(node.life_at(self.anew_at)) for node in self.nodes)
 
-    def is_looked_at(self, now: float) -> bool:
-        """The first look at one of them may still come back."""
-        return any(node.suspect.awaits_look(node.life_at(self.anew_at), now, LOOK_S) for node in self.nodes)
+    def is_new(self, now: float, beat_s: float) -> bool:
+        """It is not known yet who fell silent with them, or what looks at them come to."""
+        return any(_is_new(node, now - (node.silent_since or 0.0), self.anew_at, beat_s) for node in self.nodes)
+
+
+def _is_new(node: NodeView, suspected_s: float, anew_at: float, beat_s: float) -> bool:
+    look, can_be_looked_at = node.suspect.look, node.state is not None and bool(node.state.probe)
+    told = not can_be_looked_at or (look is not None and look.at > node.life_at(anew_at))
+    return suspected_s < beat_s or (suspected_s < LOOK_S and not told)
 
 
 def weigh(case: Case, now: float, times: Times, beat_s: float) -> Weighed:
@@ -104,9 +110,7 @@ def weigh(case: Case, now: float, times: Times, beat_s: float) -> Weighed:
     stalled = tuple(peers.run for peers, word in zip(case.peers, told, strict=True) if word == STALLED)
     said = f"nothing has been heard of {'it' if len(case.nodes) == 1 else 'them'} on any path for {silence:.1f} s"
     after_s = times.rack_s if len(case.nodes) > 1 else (times.node_s if stalled else times.unwitnessed_s)
-    # a suspicion is at least a beat old before anybody is given up: by then others that fell silent with it are known
-    after_s = max(after_s, *(node.arrival.wait_s() + beat_s for node in case.nodes))
-    early = silence < after_s or case.is_looked_at(now)
+    early = silence < after_s or case.is_new(now, beat_s)
     if MOVING in told:
         return Weighed(LATE, f"{said}; its peers move: they either vouch for it or will soon stand still")
     if stalled:

@@ -144,11 +144,6 @@ class Suspect:
         """A look has come back after `since`, and the last one got nothing."""
         return self.look is not None and self.look.at > since and self.look.answer == ev.SILENT
 
-    def awaits_look(self, since: float, now: float, at_most_s: float) -> bool:
-        """Looks are under way, and none that was taken after `since` has come back yet."""
-        told = self.look is not None and self.look.at > since
-        return not told and any(now - asked_at <= at_most_s for asked_at in self.asked.values())
-
     def _over(self) -> None:
         self.vouched = self.mute = self.grouped = self.in_group = False
         self.beat = None

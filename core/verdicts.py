@@ -29,6 +29,10 @@ class Verdicts:
         """The open incident about the silence of this node, if it concerns no round."""
         return next((i for i in self._open() if node in i.nodes), None)
 
+    def of_round(self, node: str) -> bool:
+        """Whether the open incident of a round names this node."""
+        return any(node in i.nodes and i.run_uid for i in self._desk.book.open())
+
     def told(self, node: str, *klasses: str) -> bool:
         """Whether an open incident of one of these classes names this node."""
         return any(node in i.nodes and i.klass in klasses for i in self._desk.book.open())
