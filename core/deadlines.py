@@ -38,13 +38,15 @@ class Deadlines:
                 self._push(self._next(node, now), node)
         heap = self._heap
         while heap and heap[0][0] < now:
-            node = heapq.heappop(heap)[2]
+            node = heap[0][2]
             if self._nodes.get(node.name) is not node:
-                continue  # it is not watched any more
-            if self._is_late(node, now):
+                heapq.heappop(heap)  # it is not watched any more
+            elif self._is_late(node, now):
+                heapq.heappop(heap)
                 self.late[node.name] = node
             else:
-                self._push(self._next(node, now), node)
+                self._pushed += 1
+                heapq.heapreplace(heap, (self._next(node, now), self._pushed, node))
 
     def __contains__(self, name: object) -> bool:
         if name in self.late:

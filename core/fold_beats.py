@@ -1,6 +1,7 @@
 """Folding heartbeats: when a node was heard, where its ranks are, and what its job did while it was silent."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple
 
 from rankpulse.core import events as ev
@@ -12,6 +13,7 @@ from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import NodeView, Process, RunView, Silence
 
 BEAT_SLACK = 1.5  # a beat may be that much longer than its interval
+_SEEN_AT, _STEP = attrgetter("clock.seen_at"), attrgetter("step")
 MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
 
 
@@ -52,11 +54,11 @@ class BeatFolder:
         laggard = self._laggards.get(run.uid)
         if laggard is not None and now - laggard.seen_at > 1.25 * interval:
             return
-        laggard = self._laggards[run.uid] = min(round_.progress.values(), key=lambda rank: rank.seen_at)
+        laggard = self._laggards[run.uid] = min(round_.progress.values(), key=_SEEN_AT)
         if now - laggard.seen_at > 1.25 * interval:
             return
         self._ahead_at[run.uid] = now
-        steps = [p.step for p in round_.progress.values()]
+        steps = [*map(_STEP, round_.progress.values())]
         run.ahead.saw(min(steps), max(steps))
 
     def beat(self, beat: r.Beat, event: ev.Seen, leading: bool) -> None:
