@@ -64,6 +64,7 @@ bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench pulse
 	$(BIN)/rankpulse bench recovery
 	$(BIN)/rankpulse bench checkpoint
+	$(BIN)/rankpulse bench engine
 
 bench-detect: setup ## detection time against false alarms, beside the usual detectors: the better part of an hour
 	$(BIN)/rankpulse bench detect --out build/bench-detect

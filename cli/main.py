@@ -391,6 +391,20 @@ def bench_checkpoint(
     raise typer.Exit(run(ranks, megabytes, repeat, directory, as_json))
 
 
+@bench_app.command("engine")
+def bench_engine(
+    quick: Annotated[bool, typer.Option("--quick", help="A quarter of the samples.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What a heartbeat and a tick cost the monitor, at 100, 1,000 and 10,000 nodes of one job.
+
+    Example: rankpulse bench engine --quick
+    """
+    from rankpulse.bench.engine import run
+
+    raise typer.Exit(run(as_json, quick))
+
+
 @bench_app.command("detect")
 def bench_detect(
     quick: Annotated[
