@@ -8,6 +8,7 @@ from rankpulse.core import records
 
 ROOT = "/rankpulse/"
 NODE_MAX = 100
+BEATS_KEPT = 100_000
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -49,6 +50,7 @@ class Keys:
     def __init__(self, cluster: str) -> None:
         self.cluster = check_name(cluster, "cluster")
         self.prefix = f"{ROOT}{cluster}/"
+        self._beats: dict[str, Parsed] = {}  # a monitor hears the same keys again and again
 
     def node(self, node: str) -> str:
         return f"{self.prefix}nodes/{check_name(node, 'node')}/"
@@ -148,6 +150,15 @@ class Keys:
 
     def parse(self, key: str) -> Parsed | None:
         """What `key` holds, or None when it is not a record of ours (canary, epoch, unknown)."""
+        known = self._beats.get(key)
+        if known is not None:
+            return known
+        parsed = self._parsed(key)
+        if parsed is not None and parsed.kind is records.Beat and len(self._beats) < BEATS_KEPT:
+            self._beats[key] = parsed
+        return parsed
+
+    def _parsed(self, key: str) -> Parsed | None:
         if not key.startswith(self.prefix):
             return None
         parts = key[len(self.prefix) :].split("/")

@@ -19,7 +19,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     v: int = SCHEMA
 
 
-class RunRow(msgspec.Struct, frozen=True, array_like=True):
+# `gc=False`: rows hold no container, so that the collector need not know of the thousands that arrive every second
+class RunRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One job as a node sees it: which launch the node's workers belong to."""
 
     run_id: str  # the user's label; not unique
@@ -31,7 +32,7 @@ class RunRow(msgspec.Struct, frozen=True, array_like=True):
     round: int = -1  # likewise
 
 
-class RankRow(msgspec.Struct, frozen=True, array_like=True):
+class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One local rank in a beat."""
 
     run: int  # index into Beat.runs
