@@ -121,19 +121,20 @@ def weigh(case: Case, now: float, times: Times, beat_s: float) -> Weighed:
     said += "; no peer can tell whether its job waits for it"
     if early:
         return Weighed(LATE, f"{said}: given up after {after_s:g} s")
-    return _unwitnessed(case, silence, after_s, said)
+    return _unwitnessed(case, after_s, said)
 
 
-def _moves_on(peers: Peers, life_at: float, after_s: float) -> bool:
+def _moves(peers: Peers, life_at: float, after_s: float) -> bool:
     return peers.phases == {PHASE_TRAIN} and peers.moved_at > life_at and peers.still_s < after_s
 
 
-def _unwitnessed(case: Case, silence: float, after_s: float, said: str) -> Weighed:
+def _unwitnessed(case: Case, after_s: float, said: str) -> Weighed:
     """No peer can tell whether the job waits: then only looks that got nothing back are believed, and not of many."""
     if case.mass:
         return Weighed(SHARED, f"{said}, and too many are silent at once")
-    if any(_moves_on(peers, case.life_at, after_s) for peers in case.peers):
-        klass = d.UNKNOWN if silence >= 2 * after_s else ""  # before, they may only have finished what they were at
+    moved_at = max((peers.moved_at for peers in case.peers if _moves(peers, case.life_at, after_s)), default=None)
+    if moved_at is not None:
+        klass = d.UNKNOWN if moved_at - case.life_at > after_s / 2 else ""  # or they only finished what they were at
         return Weighed(LATE, f"{said}: others of it move on", klass, 0.3)
     if not case.unheard():
         return Weighed(LATE, f"{said}, and no direct look could be taken", d.UNKNOWN, 0.3)

@@ -105,6 +105,8 @@ def test_the_heap_says_what_a_look_at_every_node_would_say(moves: list[tuple[str
             fleet.anew.start(now, later)
         elif move in ("leave", "back"):
             node.leaving = move == "leave"
+            if move == "back":  # a beat is what says so
+                node.arrival.beat(now)
         elif move == "drop":
             del fleet.nodes[name]
         elif move == "expect":
