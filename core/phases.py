@@ -22,15 +22,17 @@ AT_WORK = "unannounced work"  # standing still in a train phase, and seen at wor
 AT_WORK_PRIOR_S = 180.0
 SAMPLES = 400  # train steps remembered: minutes, so that a lasting change of pace is learned
 STAYS = 64  # of every other phase
-ENOUGH = 20  # steps from which on they are believed
+ENOUGH = 10  # steps from which on they are believed
+ENOUGH_LOOKS = 5  # and beats that showed them: one may show several
 ENOUGH_STAYS = 3  # the same of stays, which are rare
 OUTLIERS = 5  # from so many stays on a single one far off is not believed
+OUTLIERS_STEPS = 20  # the same of steps
 PHASES_KEPT = 32  # a job may announce any name
 HIGH = 0.99
 FAR_MORE = 2  # times as many events: then another monitor's knowledge is taken
 HEALED_KEPT = 5  # stalls that passed by themselves
 HEALED_FACTOR = 1.5
-HEALED_STEPS = 5000  # steps seen after which such a stall is forgotten: hours, for one of seconds
+HEALED_LOOKS = 5000  # beats that showed steps, after which such a stall is forgotten: an hour or more
 JUST_OVER_S, EXPLAINED = 30.0, 0.8  # a stay that has ended so lately and was so much of a stall was that stall
 BEATS_LATE = 2  # intervals: a step may be made one before its beat, and the last one shown so late
 _RESTING = frozenset((PHASE_PAUSED, PHASE_CLOSED))
@@ -71,6 +73,7 @@ class PhaseClocks:
     _steps: Recent = field(default_factory=lambda: Recent(SAMPLES))
     _stays: dict[str, Stays] = field(default_factory=dict)
     _healed: deque[tuple[str, float, int]] = field(default_factory=lambda: deque(maxlen=HEALED_KEPT))
+    _looks: int = 0  # beats that taught a step
     _front: tuple[int, int] = (0, -1)  # round, and the highest step that it has shown
 
     def stepped(self, steps: int, elapsed_s: float, ranks: int = 1, step: int | None = None, round_: int = 0) -> None:
@@ -86,7 +89,8 @@ class PhaseClocks:
         if steps <= 0 or elapsed_s < 0:
             return
         sample = elapsed_s / steps
-        self._steps.add(sample)
+        self._steps.add(sample, steps)
+        self._looks += 1
         self.pace.add(sample)
 
     def stayed(self, phase: str, elapsed_s: float, now: float | None = None, first_step: int = 0) -> None:
@@ -108,11 +112,11 @@ class PhaseClocks:
         """
         told = any(known == incident for known, _, _ in self._healed)
         if not told and not any(stays.explains(stall_s, now) for stays in self._stays.values()):
-            self._healed.append((incident, stall_s, self._steps.count))
+            self._healed.append((incident, stall_s, self._looks))
 
     def typical_step_s(self) -> float | None:
         """The median time of a train step, None until enough have been seen."""
-        return self._steps.quantile(0.5) if len(self._steps) >= ENOUGH else None
+        return self._steps.quantile(0.5) if self._believed(PHASE_TRAIN) else None
 
     def high_s(self, clock: str) -> float | None:
         """How long a step, or a stay in another phase, takes at most (p99); None until enough have been seen.
@@ -120,9 +124,9 @@ class PhaseClocks:
         A beat shows what has changed up to one interval late, so that two changes may seem an interval further apart.
         """
         recent = self._recent(clock)
-        enough, outliers = (ENOUGH, ENOUGH) if clock == PHASE_TRAIN else (ENOUGH_STAYS, OUTLIERS)
-        if recent is None or len(recent) < enough:
+        if recent is None or not self._believed(clock):
             return None
+        outliers = OUTLIERS_STEPS if clock == PHASE_TRAIN else OUTLIERS
         seen = recent.high(HIGH, self.settings.hang_factor, outliers)
         return max(seen - self.settings.heartbeat_interval_s, recent.quantile(0.5))
 
@@ -144,6 +148,13 @@ class PhaseClocks:
     def _prior_s(self, clock: str) -> float:
         return min(AT_WORK_PRIOR_S, self.settings.hang_prior_s) if clock == AT_WORK else self.settings.hang_prior_s
 
+    def _believed(self, clock: str) -> bool:
+        """Whether enough has been seen of it."""
+        recent = self._recent(clock)
+        if clock == PHASE_TRAIN:
+            return self._steps.count >= ENOUGH and len(self._steps) >= ENOUGH_LOOKS
+        return recent is not None and len(recent) >= ENOUGH_STAYS
+
     def _recent(self, clock: str) -> Recent | None:
         if clock == PHASE_TRAIN:
             return self._steps
@@ -151,7 +162,7 @@ class PhaseClocks:
 
     def _healed_s(self) -> float:
         """The longest stall that passed by itself lately."""
-        return max((s for _, s, at in self._healed if self._steps.count - at <= HEALED_STEPS), default=0.0)
+        return max((s for _, s, at in self._healed if self._looks - at <= HEALED_LOOKS), default=0.0)
 
     # --- what outlives this monitor
 
@@ -193,4 +204,4 @@ class PhaseClocks:
                 if row.phase == PHASE_TRAIN and len(recent):
                     self.pace.resume(recent.quantile(0.5))
         for stall_s in learned.healed_s[-HEALED_KEPT:] if not self._healed else ():
-            self._healed.append((f"learned {stall_s}", stall_s, self._steps.count))
+            self._healed.append((f"learned {stall_s}", stall_s, self._looks))

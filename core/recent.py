@@ -16,15 +16,16 @@ class Recent:
     def __init__(self, size: int) -> None:
         self._kept: deque[float] = deque(maxlen=size)
         self._sorted: list[float] | None = None
-        self.count = 0  # seen in all, also before a restart of the monitor
+        self.count = 0  # events seen in all, also before a restart of the monitor
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, events: int = 1) -> None:
+        """So many events took `seconds` each."""
         self._kept.append(seconds)
         self._sorted = None
-        self.count += 1
+        self.count += events
 
     def newest(self) -> float:
         """The newest of them, 0 when there are none."""

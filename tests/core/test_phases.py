@@ -15,7 +15,7 @@ from rankpulse.core.pace import BLOCK, PAST, Pace
 from rankpulse.core.phases import (
     AT_WORK,
     AT_WORK_PRIOR_S,
-    HEALED_STEPS,
+    HEALED_LOOKS,
     PHASES_KEPT,
     START,
     START_FLOOR_S,
@@ -124,7 +124,7 @@ def test_a_healed_stall_is_forgotten_and_never_exceeds_the_prior() -> None:
     made = clocks()
     made.healed("i1", 5000.0)
     assert made.deadline_s("train") == D.hang_prior_s
-    for _ in range(HEALED_STEPS + 1):
+    for _ in range(HEALED_LOOKS + 1):
         made.stepped(1, 2.0)
     assert made.deadline_s("train") == pytest.approx(8.0)
 
