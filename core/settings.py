@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "default": {},
     # published operating point of `rankpulse bench detect`: a dead node within 8 s, for more false restarts
-    "fast": {"detect": {"node_dead_after_s": 6.0, "unwitnessed_after_s": 7.0, "rack_dead_after_s": 16.5}},
+    "fast": {"detect": {"node_dead_after_s": 7.0, "unwitnessed_after_s": 7.0, "rack_dead_after_s": 16.5}},
     # one machine room, a quiet network: suspect sooner
     "lan": {
         "detect": {
