@@ -106,7 +106,7 @@ class Engine:
     def _seen(self, event: ev.Seen) -> None:
         if type(event.record) in _OURS:
             self._stored[event.key] = event.record
-        self.folder.seen(event, leading=self.epoch is not None)
+        self.folder.seen(event, self.epoch is not None)
 
     def _gone(self, event: ev.Gone) -> None:
         self._stored.pop(event.key, None)

@@ -302,6 +302,9 @@ class Fleet:
         run = self.joint_run(roster.run_uid, now, roster.run_id) if roster.joint else self.runs[roster.run_uid]
         if run is None or (run.joint is not None) != roster.joint:
             return  # two kinds of launch by one name: what is known already stays
+        if roster.round < min(run.rounds, default=0) and len(run.rounds) >= ROUNDS_KEPT:
+            self.dropped_rosters.append((run.uid, roster.round))  # long past, and its erasure did not come through
+            return
         if not roster.joint:
             for launcher in roster.launchers:
                 run.launchers.setdefault(launcher, True)

@@ -1,5 +1,6 @@
 """Folding: what each record adds to what is believed. Idempotent, total, and without decisions."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ class Folder:
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
         self.requests: dict[str, r.Request] = {}
-        self.counts: dict[type, int] = {}  # records by kind
+        self.counts: Counter[type] = Counter()  # records by kind
         self.refused = 0
         self.outcomes: dict[str, r.RunState] = {}  # as the store has them
         self._folded: dict[str, None] = {}
@@ -85,12 +86,13 @@ class Folder:
 
     # --- events
 
-    def seen(self, event: ev.Seen, *, leading: bool) -> None:
-        kind = type(event.record)
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+    def seen(self, event: ev.Seen, leading: bool) -> None:
+        record = event.record
+        kind = type(record)
+        self.counts[kind] += 1
         handler = self._by_record.get(kind)
         if handler is not None:
-            handler(event.record, event, leading)
+            handler(record, event, leading)
 
     def gone(self, event: ev.Gone) -> None:
         self._erased.discard(event.key)
@@ -181,7 +183,7 @@ class Folder:
         if not suspect.looked(event.number, event.answer, event.detail, now):
             return
         if mute and not suspect.mute:
-            self.memory.healed(silence_s)
+            suspect.muted_s = max(suspect.muted_s, silence_s)
         if event.answer == ev.ANSWERED and event.beat is not None:
             suspect.beat = event.beat
             self.beats.looked(event.beat, now)

@@ -63,14 +63,16 @@ class BeatFolder:
 
     def beat(self, beat: r.Beat, event: ev.Seen, leading: bool) -> None:
         """A heartbeat. This is where an engine spends its time: no call, loop or lookup here without need."""
-        node, now = self._nodes.get(beat.node), event.received_at
+        _, _, revision, now = event
+        node = self._nodes.get(beat.node)
         if node is None or beat.inc != node.inc or node.silent_since is not None or node.relisted or node.looked:
-            self._unusual(beat, now, event.revision)
+            self._unusual(beat, now, revision)
             return
-        if beat.seq <= node.seq:
+        beats = beat.seq - node.seq
+        if beats <= 0:
             return
         node.arrival.beat(now)
-        self.ranks.fold(node, beat, now, event.revision, self._span_s(node, beat.seq - node.seq))
+        self.ranks.fold(node, beat, now, revision, self._span_s(node, beats))
         if node.silence is not None:
             self._moved_meanwhile(node, node.silence, beat, now)
         node.seq, node.beat = beat.seq, beat
