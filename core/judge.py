@@ -265,7 +265,7 @@ class Judge:
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, restarts=later))
         if later > 0:
             incident = self._resumed(incident, run)
-        if later > 0 and self._back(run):
+        if later > 0 and self._back(run) and not run.current.accounted:  # else it has failed again
             self._recovered(incident, run)
         elif not run.open():
             self._desk.close(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")

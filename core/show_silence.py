@@ -25,6 +25,7 @@ def conviction(engine: "Engine") -> dict[str, Any]:
         "unwitnessed_after_s": times.unwitnessed_s,
         "rack_dead_after_s": times.rack_s,
         "by_cost_rule": list(times.by_rule),
+        "bounded": list(times.bounded),
         "restart_cost_s": round(times.restart_s, 1),
         "learned": {
             "node_days": round(learned.node_days, 3),

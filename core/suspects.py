@@ -85,6 +85,7 @@ class Suspect:
     life_at: float = -math.inf  # the last sign of life by another way than a beat
     vouched: bool = False  # the job has vouched for it in this silence: that renews its time once
     mute: bool = False  # in this silence no way was left on which it could be heard
+    muted_s: float = 0.0  # for how long so, until a look said that it lives
     grouped: bool = False  # others fell silent with it: not its own silence
     in_group: bool = False  # they still are
     asked_at: float = -math.inf
@@ -118,12 +119,13 @@ class Suspect:
         fact = _FACT_OF.get(answer)
         if self.look is None or self.look.answer not in _FACT_OF:
             self.alive_since = now
-        if self.look is None or number > self.look.number:
+        newest = self.look is None or number > self.look.number
+        if newest:
             self.look = Look(number, answer, detail, now)
         if fact is not None:
             self.life_at, self.mute = max(self.life_at, now), False
             self.learn(fact, now, f"a direct look: {answer}{f', {detail}' if detail else ''}")
-        elif answer == ev.SILENT and not self.vouched:
+        elif answer == ev.SILENT and newest and not self.vouched:
             self.mute = True
         return True
 
@@ -146,6 +148,6 @@ class Suspect:
 
     def _over(self) -> None:
         self.vouched = self.mute = self.grouped = self.in_group = False
-        self.beat = None
+        self.beat, self.muted_s = None, 0.0
         self.asked.clear()
         self.asked_at = -math.inf

@@ -8,7 +8,7 @@ from collections.abc import Container
 from rankpulse.core import cuts
 from rankpulse.core import events as ev
 from rankpulse.core.desk import Desk
-from rankpulse.core.fold_beats import Return
+from rankpulse.core.fold_beats import MOVED_WITHIN_S, Return
 from rankpulse.core.hearing import Conviction, Hearing, Session
 from rankpulse.core.looks import Looks
 from rankpulse.core.sight import Sight
@@ -34,6 +34,7 @@ class Watch:
         self._hearing = Hearing(desk, self._witnesses, self.verdicts, self._looks)
         self._returns: list[Return] = []
         self._sizes: tuple[float, dict[str, int]] = (float("-inf"), {})
+        self._healed: dict[str, tuple[float, float]] = {}  # silences that are over: when, and how long they lasted
         self._judged_at: float | None = None
         self.stopped = ""  # why actions stop, "" while they do not
 
@@ -45,7 +46,9 @@ class Watch:
         self._witnesses.begin(desk.now)
         self._returns, desk.folder.beats.returns = desk.folder.beats.returns, []
         for back in self._returns:
-            if back.moved is None and back.node in self._fleet.nodes:
+            if back.moved is not None:
+                self._healed.pop(back.node, None)  # its job went on: only the way from it was silent
+            elif back.node in self._fleet.nodes:
                 self._heard(self._fleet.nodes[back.node], back)
         if not sight.blind(desk.now):
             for node in deadlines.late.values():
@@ -98,8 +101,12 @@ class Watch:
 
     def _heard(self, node: NodeView, back: Return) -> None:
         suspect = node.suspect
-        if suspect.mute and not suspect.grouped and not back.restarted:
-            self._desk.folder.memory.healed(min(back.silence_s, self._desk.now - suspect.life_at))
+        mute_s = min(back.silence_s, self._desk.now - suspect.life_at) if suspect.mute else 0.0
+        lasted_s = max(mute_s, suspect.muted_s)
+        otherwise = suspect.grouped or suspect.vouched or back.restarted
+        least_s = self._desk.settings.detect.heartbeat_interval_s + self._desk.settings.detect.margin_floor_s
+        if lasted_s >= least_s and not otherwise and self._witnesses.can_tell(node):
+            self._healed[node.name] = (self._desk.now, lasted_s)
         fact = RESTARTED if back.restarted else HEARD
         suspect.learn(fact, self._desk.now, f"heard again after {back.silence_s:.1f} s")
 
@@ -116,8 +123,12 @@ class Watch:
         return sizes
 
     def _count(self, sight: Sight) -> None:
-        """Node-days that were watched with good sight."""
+        """Silences that have healed, and node-days that were watched with good sight."""
         now, before = self._desk.now, self._judged_at
+        for name, (at, lasted_s) in list(self._healed.items()):
+            if now - at > MOVED_WITHIN_S:  # by now it would be known that the job went on meanwhile
+                del self._healed[name]
+                self._desk.folder.memory.healed(lasted_s)
         self._judged_at = now
         if before is None or sight.blind(now) or now < sight.hold_until:
             return

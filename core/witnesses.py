@@ -49,6 +49,11 @@ class Witnesses:
             self._peers[run.uid] = self._quick(run) or self._all(run)
         return self._peers[run.uid]
 
+    def can_tell(self, node: NodeView) -> bool:
+        """Whether one of its runs trains at a known pace: then it is seen whether that went on without it."""
+        paced = (run for run in self.runs(node) if standstill_s(run, self._beat_s) is not None)
+        return any(PHASE_TRAIN in self.peers(run).phases for run in paced)
+
     def alibi(self, node: NodeView) -> tuple[Peers, str] | None:
         """A run that moves, and could not without this node. Where one of its runs stands still that is used up."""
         mine = [self.peers(run) for run in self.runs(node)]

@@ -431,3 +431,65 @@ def test_a_look_that_nobody_asked_for_or_of_an_older_agent_changes_nothing() -> 
     world.engine.step(ev.Probed("n3", open_, ev.SILENT, None, "", world.now))
     world.engine.step(ev.Probed("n3", open_, ev.REFUSED, None, "", world.now))
     assert (node.suspect.state, node.suspect.life_at, node.suspect.look, list(node.suspect.trail)) == after
+
+
+# --- what is learned of silences
+
+
+def healed(world: SilenceWorld) -> tuple[float, ...]:
+    world.run(75)
+    learned = world.engine.folder.memory.stored
+    return learned.healed_s if learned is not None else ()
+
+
+def test_a_freeze_is_learned_and_a_way_that_is_late_is_not() -> None:
+    world = trained()
+    world.die("n3")
+    world.run(4)
+    world.thaw("n3")
+    [lasted_s] = healed(world)
+    assert 4.0 <= lasted_s <= 5.5
+    world = trained()
+    world.silent.add("n3")  # the job goes on, and looks do not come through either
+    world.machines["n3"] = ev.SILENT
+    world.run(4)
+    world.thaw("n3")
+    assert healed(world) == ()
+
+
+def test_a_silence_of_many_is_not_each_ones_own() -> None:
+    world = trained(TWELVE, racks=RACKS)
+    world.die(*RACK)
+    world.run(6)
+    world.thaw(*RACK)
+    assert healed(world) == ()
+
+
+# --- first beats, several runs
+
+
+def test_the_first_beats_of_a_new_agent_get_the_whole_margin() -> None:
+    world = trained()
+    world.inc["n3"], world.seq["n3"] = 2, 0
+    world.run(3)
+    world.silent.add("n3")
+    world.run(4.5)
+    assert world.incidents() == []
+    world.silent.discard("n3")
+    world.run(30)
+    assert world.incidents() == []
+
+
+def test_a_node_that_two_runs_need_is_an_incident_of_each_unless_one_of_them_moves() -> None:
+    for second_moves in (False, True):
+        world = trained()
+        world.meets({"n2": 1, "n3": 1}, 1, uid="job-2")
+        world.run(40)
+        world.die("n3")
+        if second_moves:
+            world.training = True  # of the one run only
+            for proc in world.procs:
+                proc.phase = "train" if proc.row.run_uid == "job-2" else "evaluate"
+        world.run(15)
+        dead = sorted(i.run_uid for i in world.incidents() if i.klass == "node_dead")
+        assert dead == ([] if second_moves else ["job-1", "job-2"])
