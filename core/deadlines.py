@@ -35,18 +35,19 @@ class Deadlines:
                 del self.late[name]
             elif not self._is_late(node, now):
                 del self.late[name]
-                self._push(self._next(node, now), node)
+                self._push(self._next(node, node.arrival.deadline(), now), node)
         heap = self._heap
         while heap and heap[0][0] < now:
             node = heap[0][2]
+            deadline = node.arrival.deadline()
             if self._nodes.get(node.name) is not node:
                 heapq.heappop(heap)  # it is not watched any more
-            elif self._is_late(node, now):
+            elif now > deadline and not node.leaving:
                 heapq.heappop(heap)
                 self.late[node.name] = node
             else:
                 self._pushed += 1
-                heapq.heapreplace(heap, (self._next(node, now), self._pushed, node))
+                heapq.heapreplace(heap, (self._next(node, deadline, now), self._pushed, node))
 
     def __contains__(self, name: object) -> bool:
         if name in self.late:
@@ -57,10 +58,10 @@ class Deadlines:
     def _is_late(self, node: NodeView, now: float) -> bool:
         return now > node.arrival.deadline() and not node.leaving
 
-    def _next(self, node: NodeView, now: float) -> float:
+    def _next(self, node: NodeView, deadline: float, now: float) -> float:
         """When to look at a node that is on time: at its deadline, or when one after its next beat could be over."""
         soonest = now + self._soonest_s
-        return soonest if node.leaving else min(node.arrival.deadline(), soonest)
+        return soonest if node.leaving or deadline > soonest else deadline
 
     def _push(self, at: float, node: NodeView) -> None:
         self._pushed += 1
