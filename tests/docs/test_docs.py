@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankpulse.core import catalogue, diagnosis, policy, records, settings, suspects
+from rankpulse.core import catalogue, cost_rule, diagnosis, policy, records, settings, suspects
 
 REPO = Path(__file__).resolve().parents[2]
 ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "store", "trainer")
@@ -184,6 +184,17 @@ def test_the_table_of_turns_is_that_of_the_code() -> None:
         for state, after in zip(suspects.STATES, re.findall(r"\w+", cells), strict=True)
     }
     assert told == dict(suspects.TABLE)
+
+
+def test_the_times_of_the_operating_points_are_those_of_the_code() -> None:
+    told = section("docs/detection.md", "Choose an operating point")
+    fast, default = (cost_rule.times(settings.preset(name).detect, None) for name in ("fast", "default"))
+    for setting, at_once, in_time in (
+        ("node_dead_after_s", fast.node_s, default.node_s),
+        ("unwitnessed_after_s", fast.unwitnessed_s, default.unwitnessed_s),
+        ("rack_dead_after_s", fast.rack_s, default.rack_s),
+    ):
+        assert re.search(rf"^\| `{setting}` \| {at_once:g} s \| .*\b{in_time:g} s ", told, flags=re.MULTILINE), setting
 
 
 def test_every_module_stands_in_the_table_and_every_row_is_a_module() -> None:
