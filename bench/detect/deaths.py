@@ -68,7 +68,8 @@ def _one(drive: Drive, death: Death) -> tuple[float, int, bool]:
     """Seconds until all of the dead are named, by how many incidents, and whether somebody else was named before."""
     named: set[int] = set()
     incidents: set[str] = set()
-    for verdict in drive.stretch(lead_in(drive.day, death.at), death.at + LIMIT_S):
+    begin = lead_in(drive.day, death.at, (drive.beats[node] for node in death.nodes))
+    for verdict in drive.stretch(begin, death.at + LIMIT_S):
         if verdict.klass not in drive.way.alarms or not verdict.nodes:
             continue
         if verdict.at < death.at or not death.nodes & set(verdict.nodes):

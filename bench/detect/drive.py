@@ -7,6 +7,7 @@ its canary, then its watch, then its office.
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -189,7 +190,10 @@ class _Stretch:
     # --- the shell around the engine
 
     def _next(self, now: float) -> float:
-        following = now + self._settings.monitor.tick_interval_s
+        """The next tick. All lie on one grid, but for those with which a pause ends: so stretches and whole days, which
+        begin elsewhere, decide at the same moments."""
+        every_s = self._settings.monitor.tick_interval_s
+        following = (math.floor(now / every_s + 1e-6) + 1) * every_s
         if not self._knows.observer:
             self._tell(ev.CanarySeen(CLOCK_S + following))
             return following

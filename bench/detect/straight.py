@@ -15,9 +15,12 @@ from rankpulse.bench.detect.job import Timeline
 from rankpulse.bench.detect.patrol import Found, node_day, patrol
 from rankpulse.bench.detect.points import LAYERS, POINTS
 from rankpulse.bench.detect.trace import Day, make_day
+from rankpulse.core import diagnosis as d
 
 RANK_DAYS: Final = 200.0
-UNSURE: Final = next(layer for layer in LAYERS if not layer.knowledge.progress and layer.knowledge.looks)
+UNSURE: Final = next(layer for layer in LAYERS if not layer.knowledge.progress and layer.knowledge.looks)._replace(
+    alarms=(d.NODE_DEAD,)  # `unknown` follows, too, from how long a run has stood still: that is longer in a whole day
+)
 SCALE: Final = 5.0
 
 

@@ -14,7 +14,7 @@ import pytest
 from rankpulse.bench.detect import page, pauses, plot, straight, trace
 from rankpulse.bench.detect.deaths import die, victims
 from rankpulse.bench.detect.job import Death, Timeline
-from rankpulse.bench.detect.patrol import LEAD_IN_S, Span, node_day, stretches
+from rankpulse.bench.detect.patrol import LEAD_IN_S, Silence, lead_in, node_day, stretches
 from rankpulse.bench.detect.plan import quick
 from rankpulse.bench.detect.points import FAST
 from rankpulse.bench.detect.run import run
@@ -43,11 +43,19 @@ def test_no_pause_of_observer_or_store_convicts_anybody(kind: str) -> None:
 
 
 def test_stretches_begin_early_enough_and_join() -> None:
-    day = dataclasses.replace(small(seconds=2000.0), evaluations=small().checkpoints)
-    found = stretches(day, [Span(500.0, 505.0), Span(530.0, 532.0), Span(900.0, 906.0)], 0.0)
-    assert [span.begin for span in found] == [500.0 - LEAD_IN_S, 900.0 - LEAD_IN_S]
-    assert found[0].end == 537.0
-    assert stretches(day, [Span(500.0, 505.0)], 480.0)[0].begin == 480.0
+    day = trace.make_day(1, 0, 1e-9, nodes=8, seconds=1700.0)  # before the first checkpoint, and after an evaluation
+    beats = node_day(day)
+    silent = [Silence(300.0, 305.0, (1,)), Silence(330.0, 332.0, (2,)), Silence(600.0, 606.0, (3,))]
+    found = stretches(day, beats, silent, 0.0)
+    assert [(span.begin, span.end) for span in found] == [(240.0, 337.0), (540.0, 611.0)]
+    assert stretches(day, beats, silent[:1], 280.0)[0].begin == 280.0
+
+
+def test_a_node_that_was_late_before_brings_its_past() -> None:
+    day = trace.make_day(1, 0, 1e-9, nodes=8, seconds=1700.0)
+    late = dataclasses.replace(day, freezes=Spans(np.array([300.0]), np.array([303.0]), np.array([1])))
+    begin = [lead_in(day, 700.0, [node_day(late)[node]]) for node in (0, 1)]
+    assert begin == [640.0, pytest.approx(300.0 - LEAD_IN_S, abs=2.0)]
 
 
 @pytest.mark.live
