@@ -48,6 +48,7 @@ class Folder:
         self.requests: dict[str, r.Request] = {}
         self.counts: Counter[type] = Counter()  # records by kind
         self.refused = 0
+        self.listings = 0  # of the store, so far
         self.outcomes: dict[str, r.RunState] = {}  # as the store has them
         self._folded: dict[str, None] = {}
         self._erased: set[str] = set()
@@ -124,7 +125,7 @@ class Folder:
         self.fleet.mark_all_rosters()
         for run in self.fleet.runs.values():
             for round_ in run.rounds.values():
-                round_.accounted = False
+                round_.accounted, round_.released = False, None
         self.account()
 
     def account(self) -> None:
@@ -151,6 +152,7 @@ class Folder:
 
     def relisted(self, now: float) -> None:
         """What is listed now is all there is; memory that the listing repeats is kept."""
+        self.listings += 1
         self.book.relisted()
         self.joint.relisted(now)
         self.answers.clear()

@@ -162,7 +162,8 @@ class Judge:
         """Weigh the exits of a round: a failure becomes its incident; an end of the whole run is returned."""
         ordered = round_.number in run.ordered  # it was ended by us: that is judged already
         found = None
-        if round_.exits and not ordered and not round_.accounted:
+        past = round_ is not run.current and self._tidy.released(round_)
+        if round_.exits and not ordered and not round_.accounted and not past:
             found = deaths.weigh(run, round_, self._desk.now, self._detect)
         if isinstance(found, Diagnosis):
             self._died(run, round_, found)

@@ -3,6 +3,7 @@
 A record goes only after what it led to stands in the store, so that a monitor may stop at any line.
 """
 
+from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
@@ -21,7 +22,7 @@ class Tidy:
 
     def release(self, run: RunView, round_: RoundView) -> None:
         """Exits may go once an incident *in the store* cites them, or when the round is long past and judged."""
-        if not round_.exits:
+        if not round_.exits or self.released(round_):
             return
         desk, book = self._desk, self._desk.book
         incident = book.of_round(run.uid, round_.number)
@@ -32,13 +33,20 @@ class Tidy:
         for exit_ in round_.exits.values():
             if told or over or book.cites(exit_.key):
                 desk.folder.fold(exit_.key)
+        if over and (incident is None or incident.state == book_of.CLOSED):
+            round_.released = (desk.folder.listings, len(round_.exits))
+
+    def released(self, round_: RoundView) -> bool:
+        """A past round that is judged for good: nothing of it is looked at again, unless another of its exits comes."""
+        return round_.released == (self._desk.folder.listings, len(round_.exits))
 
     def sweep(self, run: RunView) -> None:
         """A run whose end stands in the store needs its observations no longer."""
         folder = self._desk.folder
         stored = folder.outcomes.get(run.uid)
-        if stored is None or stored.outcome == "running":
+        if stored is None or stored.outcome == "running" or run.swept == folder.listings:
             return
+        run.swept = folder.listings  # what comes later is swept as it comes
         for round_ in run.rounds.values():
             for exit_ in round_.exits.values():
                 folder.fold(exit_.key)

@@ -99,6 +99,7 @@ class RoundView:
     progress: dict[int, RankProgress] = field(default_factory=dict)
     exits: dict[Process, Exit] = field(default_factory=dict)
     accounted: bool = False  # its failure is part of the incident of an earlier round
+    released: tuple[int, int] | None = None  # (listing, exits) by which it was judged for good and its exits let go
     places: frozenset[Launcher] = frozenset()  # the torchruns that met, where our rendezvous tells
     witness: int = -1  # a rank that was lately seen to move (or to rest, or not to be seen): look at it before all
     _reporting: frozenset[int] | None = None
@@ -164,6 +165,7 @@ class RunView:
     ended_at: float | None = None  # UTC, for people
     joint: Joint | None = None  # of our own rendezvous; None for a plain launch
     ordered: set[int] = field(default_factory=set)  # rounds that a restart order was given for
+    swept: int = -1  # the listing of the store as of which its observations were let go
 
     @property
     def current(self) -> RoundView:
