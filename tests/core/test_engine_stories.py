@@ -772,3 +772,25 @@ def test_two_launchers_of_one_job_on_one_node_are_one_run() -> None:
     world.run(15)
     assert [i.klass for i in world.incidents()] == ["collective_hang"]
     assert len(world.orders()) == 1
+
+
+def test_a_crash_in_the_tick_that_would_end_the_incident_before_keeps_it_open() -> None:
+    world, procs = trained()
+    world.ends(procs[3], signal=9)
+    for proc in procs[:3]:
+        world.ends(proc, signal=15)
+    world.run(1)
+    again = world.launch(NODES, meeting="m2", first_step=20)
+    for node in NODES:
+        world.beat(node)  # every rank has made its step, and one is killed before anybody looks
+    world.ends(again[1], signal=9)
+    world.run(5)
+    [incident] = world.incidents()
+    assert incident.state == "open"
+    assert any("round 2 failed before it recovered" in line.text for line in incident.trail)
+    for proc in again:
+        if proc.alive:
+            world.ends(proc, signal=15)
+    world.launch(NODES, meeting="m3", first_step=20)
+    world.run(5)
+    assert [(i.outcome, i.restarts) for i in world.incidents()] == [("recovered", 2)]
