@@ -10,10 +10,11 @@ from typing import Final
 
 from rankpulse.core import records as r
 from rankpulse.core.settings import Settings
-from rankpulse.drills.sim.plan import BREAK_RUNS, CRASH, ERROR, HANG, PASSING, Book
+from rankpulse.drills.sim.plan import BREAK_RUNS, CRASH, ERROR, HANG, PASSING, SILENCES, Book
 from rankpulse.drills.sim.watcher import Decision
 
 HEALED_S: Final = 2.0  # what was silent until so long ago may still be thought dead: a beat has to come first
+BACK_S: Final = 4.0  # an agent needs a moment to be heard again
 SURE: Final = 0.9
 
 
@@ -171,6 +172,20 @@ def dead_are_silent(scene: Scene) -> str:
     return ""
 
 
+def agents_are_out(scene: Scene) -> str:
+    """An agent is called gone or cut off only while its beats do not come, for a reason that is its own or its path's.
+
+    What an outage of the store or a pause of the monitor looks like is neither.
+    """
+    for _one, incident in scene.new_incidents():
+        if incident.klass not in ("sidecar_dead", "agent_cut_off") or not _convicts(scene, incident):
+            continue
+        for node in incident.nodes:
+            if scene.truth.silent(node, scene.now, BACK_S, SILENCES) is None:
+                return f"{incident.id}: the agent on {node} is called out ({incident.klass}), and is well"
+    return ""
+
+
 def right_culprits(scene: Scene) -> str:
     """Who is blamed for a crash or a hang is who was made to crash or to hang."""
     for _one, incident in scene.new_incidents():
@@ -214,6 +229,7 @@ RULES: Final[tuple[Rule, ...]] = (
     cited,
     only_what_is_broken,
     dead_are_silent,
+    agents_are_out,
     right_culprits,
     closed_stays_closed,
     nothing_ended,

@@ -63,6 +63,7 @@ class Truth:
     run: str = ""
     round: int = -1
     until: float | None = None
+    ceased_at: float | None = None  # when its round was over: then nobody has to tell of it any more
     detected_at: float | None = None
     overtaken: bool = False  # its round ended, or it was over, before anybody could tell
 
@@ -81,10 +82,10 @@ class Book:
         self.truths.append(truth)
         return truth
 
-    def silent(self, node: str, now: float, slack_s: float) -> Truth | None:
-        """What has kept the node silent on every path until now, or until `slack_s` ago."""
+    def silent(self, node: str, now: float, slack_s: float, kinds: tuple[str, ...] = DEATHLIKE) -> Truth | None:
+        """What has kept the node silent (on every path, by default) until now, or until `slack_s` ago."""
         for truth in reversed(self.truths):
-            began = truth.kind in DEATHLIKE and node in truth.nodes and truth.at < now
+            began = truth.kind in kinds and node in truth.nodes and truth.at < now
             if began and (truth.until is None or truth.until >= now - slack_s):
                 return truth
         return None

@@ -311,7 +311,7 @@ class Simulation:
         bound_s = TOLD_WITHIN_S.get(truth.kind)
         if bound_s is None or truth.round < 0:
             return False
-        until = self.heap.now if truth.until is None else truth.until
+        until = min(truth.until or self.heap.now, truth.ceased_at or self.heap.now)
         others = [one for one in self.cluster.truth.truths if one is not truth and one.at < until]
         for one in others:
             over = min(until, one.until if one.until is not None else until)
@@ -323,7 +323,9 @@ class Simulation:
         """What was true of an earlier round is over."""
         for truth in self.cluster.truth.truths:
             if truth.run == job.uid and truth.round < job.round and truth.kind in TOLD_WITHIN_S:
-                truth.until = min(self.heap.now, truth.until or self.heap.now)
+                truth.ceased_at = truth.ceased_at or self.heap.now
+                if truth.kind in p.BREAK_RUNS:
+                    truth.until = truth.until or self.heap.now
 
     def _outcome(self) -> Outcome:
         scene, outcome = self.scene, Outcome(seed=self.seed, digest=self.trace.digest(), violation=self._violation)

@@ -96,6 +96,7 @@ FORGED: list[tuple[str, Callable[[Scene], object]]] = [
     ("only_what_is_broken", lambda s: of(s, order(round=3))),
     ("dead_are_silent", lambda s: of(s, incident(id="i2", klass="node_dead"))),
     ("dead_are_silent", frozen_long_ago),
+    ("agents_are_out", lambda s: of(s, incident(id="i2", klass="agent_cut_off"))),
     ("right_culprits", lambda s: of(s, incident(id="i2", culprits=(GUILTY, INNOCENT)))),
     ("right_culprits", lambda s: of(s, incident(id="i2", klass="collective_hang"))),
     ("closed_stays_closed", closed_before),
