@@ -40,6 +40,7 @@ STUDY: Final = {  # false restarts per 10,000 GPU-days on the study's stream; 10
 }
 STUDY_RANK_DAYS: Final = 102_400.0
 FAST, DEFAULT = "rankpulse fast", "rankpulse default"
+ENOUGH, ENOUGH_FOR_HALF = 100_000.0, 400_000.0
 _SOME: Final = (  # shown at other scales
     *(FAST, DEFAULT, "fixed 5 s", "fixed 10 s", "fixed 30 s", "fixed 45 s", "fixed 60 s"),
     *("Chen NFD-E a=4 s", "phi, Akka", "phi, Cassandra", "5 x max (NVRx)"),
@@ -86,26 +87,36 @@ def _row(report: Report, name: str) -> dict[str, Any]:
 
 
 def goals(report: Report) -> str:
-    """A line per promise."""
+    """A line per promise. Rates of rare events are not judged by runs that are too short for them."""
     fast, default = _row(report, FAST), _row(report, DEFAULT)
     restarts, lost = "false_restarts_per_10k_gpu_days", "job_seconds_lost_per_day"
-    rows = [
-        ("fast: p99 of a dead node", "at most 8 s", fast["detection_p99_s"], fast["detection_p99_s"] <= 8.0),
-        ("fast: false restarts per 10,000 GPU-days", "at most 1", fast[restarts], fast[restarts] <= 1.0),
-        ("the same, upper end of 95 %", "at most 2", fast[restarts + "_95"][1], fast[restarts + "_95"][1] <= 2.0),
-        ("default: job-seconds lost per day", "at most 20", default[lost], default[lost] <= 20.0),
-        ("fast: p99 of a lost rack", "at most 18 s", fast["rack_p99_s"], fast["rack_p99_s"] <= 18.0),
-        ("default: p99 of a lost rack", "at most 18 s", default["rack_p99_s"], default["rack_p99_s"] <= 18.0),
-        ("decisions per lost rack, at most", "1", fast["rack_decisions_max"], fast["rack_decisions_max"] == 1),
-        ("deaths that were never told", "0", _never(report), _never(report) == 0),
-        ("convictions in pauses of monitor or store", "0", _in_pauses(report), _in_pauses(report) == 0),
-        ("beyond: fast p99", "at most 5 s", fast["detection_p99_s"], fast["detection_p99_s"] <= 5.0),
-        ("beyond: at", "at most 0.5", fast[restarts], fast[restarts] <= 0.5),
+    upper = {**fast, restarts: fast[restarts + "_95"][1]}
+    rows: list[tuple[str, str, str, bool, float]] = [  # what, goal, measured, met, rank-days that it takes to tell
+        _goal("fast: p99 of a dead node, s", fast, "detection_p99_s", 8.0),
+        _goal("fast: false restarts per 10,000 GPU-days", fast, restarts, 1.0, ENOUGH),
+        _goal("the same, upper end of 95 %", upper, restarts, 2.0, ENOUGH),
+        _goal("default: seconds of the job lost per day", default, lost, 20.0, ENOUGH),
+        _goal("fast: p99 of a lost rack, s", fast, "rack_p99_s", 18.0),
+        _goal("default: p99 of a lost rack, s", default, "rack_p99_s", 18.0),
+        _goal("decisions per lost rack", fast, "rack_decisions_max", 1.0),
+        ("deaths that were never told", "0", str(_never(report)), _never(report) == 0, 0.0),
+        ("convictions in pauses of monitor or store", "0", str(_in_pauses(report)), _in_pauses(report) == 0, 0.0),
+        _goal("beyond that: fast, p99, s", fast, "detection_p99_s", 5.0),
+        _goal("beyond that: fast, false restarts", fast, restarts, 0.5, ENOUGH_FOR_HALF),
     ]
     lines = ["| what | goal | measured | |", "|---|---|---|---|"]
-    for what, goal, value, met in rows:
-        lines.append(f"| {what} | {goal} | {number(float(value))} | {'met' if met else '**not met**'} |")
+    for what, goal, value, met, takes in rows:
+        verdict = "met" if met else "**not met**"
+        verdict = verdict if fast["rank_days"] >= takes else f"takes {takes:,.0f} rank-days to tell"
+        lines.append(f"| {what} | {goal} | {value} | {verdict} |")
     return "\n".join(lines)
+
+
+def _goal(
+    what: str, row: dict[str, Any], field: str, most: float, takes: float = 0.0
+) -> tuple[str, str, str, bool, float]:
+    said = between(row, field) if field + "_95" in row and what[:8] != "the same" else number(row[field])
+    return what, f"at most {most:g}", said, row[field] <= most, takes
 
 
 def _never(report: Report) -> int:
