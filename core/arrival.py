@@ -109,6 +109,10 @@ class Arrival:
         worst = self._sorted[-1 - above] if above < len(self._sorted) else 0.0
         return min(max(GAIN * worst, settings.margin_floor_s), settings.margin_cap_s)
 
+    def mark(self) -> tuple[float | None, int]:
+        """As long as this stays the same, a deadline that is over stays so."""
+        return self._last, self._anew.times
+
     def wait_s(self) -> float:
         """Silence longer than this is a suspicion."""
         return self._interval + self.margin()

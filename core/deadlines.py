@@ -22,6 +22,7 @@ class Deadlines:
         self._heap: list[tuple[float, int, NodeView]] = []
         self._pushed = 0
         self.late: dict[str, NodeView] = {}
+        self._marks: dict[str, tuple[float | None, int]] = {}  # of those that are late: what their deadlines rest on
         self.answering: set[str] = set()  # late, but they answer direct looks with what their ranks do
 
     def watch(self, node: NodeView) -> None:
@@ -33,9 +34,8 @@ class Deadlines:
         for name, node in list(self.late.items()):
             if self._nodes.get(name) is not node:
                 del self.late[name]
-            elif not self._is_late(node, now):
-                del self.late[name]
-                self._push(self._next(node, node.arrival.deadline(), now), node)
+            elif node.leaving or node.arrival.mark() != self._marks[name]:
+                self._again(node, now)
         heap = self._heap
         while heap and heap[0][0] < now:
             node = heap[0][2]
@@ -44,7 +44,7 @@ class Deadlines:
                 heapq.heappop(heap)  # it is not watched any more
             elif now > deadline and not node.leaving:
                 heapq.heappop(heap)
-                self.late[node.name] = node
+                self.late[node.name], self._marks[node.name] = node, node.arrival.mark()
             else:
                 self._pushed += 1
                 heapq.heapreplace(heap, (self._next(node, deadline, now), self._pushed, node))
@@ -55,8 +55,14 @@ class Deadlines:
         node = self._nodes.get(name) if isinstance(name, str) else None
         return node is not None and not node.leaving and node.arrival.last is not None
 
-    def _is_late(self, node: NodeView, now: float) -> bool:
-        return now > node.arrival.deadline() and not node.leaving
+    def _again(self, node: NodeView, now: float) -> None:
+        """A late node was heard, or deadlines started anew."""
+        deadline = node.arrival.deadline()
+        if now > deadline and not node.leaving:
+            self._marks[node.name] = node.arrival.mark()
+        else:
+            del self.late[node.name]
+            self._push(self._next(node, deadline, now), node)
 
     def _next(self, node: NodeView, deadline: float, now: float) -> float:
         """When to look at a node that is on time: at its deadline, or when one after its next beat could be over."""

@@ -136,7 +136,8 @@ class BeatFolder:
         node.arrival.beat(now)
 
     def _others_silent(self, node: NodeView) -> bool:
-        return any(other.silent_since is not None for other in self._fleet.nodes.values() if other is not node)
+        late = self._fleet.deadlines.late
+        return len(late) > (node.name in late)
 
     def _returned(self, node: NodeView, beat: r.Beat, silence_s: float, now: float) -> None:
         """Heard again. What its job did meanwhile is judged by the beats that follow: the first may be an old one."""

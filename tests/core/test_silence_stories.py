@@ -26,7 +26,7 @@ def trained(nodes: dict[str, int] = EIGHT, **kwargs: object) -> SilenceWorld:
 
 
 @pytest.mark.parametrize("unreachable", [False, True])
-def test_a_dead_node_whose_peers_wait_is_convicted_within_eight_seconds(unreachable: bool) -> None:
+def test_a_dead_node_whose_peers_wait_is_convicted_in_six_seconds(unreachable: bool) -> None:
     world = trained(unreachable=unreachable)
     world.die("n3")
     assert world.until(8, "node_dead") is not None
