@@ -21,13 +21,14 @@ def show(report: dict[str, Any]) -> None:
 
 def _beats(fleets: list[dict[str, Any]]) -> Table:
     table = Table(title="beats", title_justify="left")
-    for column in ("nodes", "ranks on each", "beats/s", "µs per beat", "best", "×", "decoding µs"):
+    for column in ("nodes", "ranks on each", "beats/s", "at best", "µs per beat", "at best", "×", "decoding µs"):
         table.add_column(column, justify="right")
     for fleet in fleets:
         table.add_row(
             f"{fleet['nodes']:,}",
             str(fleet["ranks"]),
             f"{fleet['beats_per_s']:,}",
+            f"{fleet['best_per_s']:,}",
             f"{fleet['us_per_beat']:.2f}",
             f"{fleet['best_us']:.2f}",
             f"{fleet['ratio']:.2f}",

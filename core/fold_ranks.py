@@ -45,7 +45,8 @@ class RankFolder:
                 continue
             place = self._place(node.name, beat.runs[row.run], row, node.clock.seen_at, revision)
             if place is not None:
-                told.places.append(place)
+                same = bool(told.places) and told.places[-1][1] is place[1]
+                told.places.append(told.places[-1] if same else place)  # one value for all: less memory to go through
                 told.ranks.append(self._rank(node, place, row, names[row.phase], before))
         here = {id(rank) for rank in told.ranks}
         for rank in node.ranks:

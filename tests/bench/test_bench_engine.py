@@ -15,7 +15,7 @@ SMALL = ((4, 2), (16, 2), (4, 1))
 @pytest.fixture
 def fleets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "FLEETS", SMALL)
-    monkeypatch.setattr(engine, "QUICK_TURNS", 8)
+    monkeypatch.setattr(engine, "QUICK_TURNS", 10)
 
 
 def test_every_fleet_has_its_figures_and_its_ratio(fleets: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,6 +134,33 @@ def test_a_fleet_that_is_late_together_costs_in_proportion() -> None:
     assert large < 6 * small, (small, large)
 
 
+def cheapest_tick(world: World) -> int:
+    taken = []
+    for _ in range(10):
+        world.run(0.1)
+        taken.append(work(world.tick))
+    return min(taken)
+
+
+def test_rounds_and_runs_that_are_judged_for_good_are_not_weighed_again() -> None:
+    nodes = {f"n{n}": 8 for n in range(8)}
+    world = World()
+    first = world.launch(nodes, meeting="m1")
+    world.run(5.0)
+    before = cheapest_tick(world)
+    world.ends(first[0], signal=9)
+    for proc in first[1:]:
+        world.ends(proc, signal=15)
+    last = world.launch(nodes, meeting="m2", first_step=5)
+    world.run(world.settings.detect.stop_settle_s + 5.0)
+    assert cheapest_tick(world) < before + 100
+    for proc in last:
+        world.ends(proc, code=0, closed=True)
+    world.run(5.0)
+    assert [state.outcome for state in world.run_states()] == ["finished"]
+    assert cheapest_tick(world) < before
+
+
 def test_ten_thousand_ranks_for_three_hundred_seconds() -> None:
     """Quiet all the time; then a node dies, and it is told which one."""
     fleet = Fleet(1250, 8)
