@@ -72,10 +72,11 @@ class BeatFolder:
         if beats <= 0:
             return
         node.arrival.beat(now)
-        self.ranks.fold(node, beat, now, revision, self._span_s(node, beats))
+        if self.ranks.fold(node, beat, now, revision, self._span_s(node, beats)):
+            node.beat = beat
         if node.silence is not None:
             self._moved_meanwhile(node, node.silence, beat, now)
-        node.seq, node.beat = beat.seq, beat
+        node.seq = beat.seq
 
     def _unusual(self, beat: r.Beat, now: float, revision: int) -> None:
         """The beat of a new or restarted agent, one after a silence, or the first of a listing."""

@@ -22,8 +22,11 @@ class RankFolder:
         self._fleet = fleet
         self.remember = True
 
-    def fold(self, node: NodeView, beat: r.Beat, now: float, revision: int, span_s: float) -> None:
-        """`span_s`: how much of the node's own time lies between this beat and the last, at most."""
+    def fold(self, node: NodeView, beat: r.Beat, now: float, revision: int, span_s: float) -> bool:
+        """`span_s`: how much of the node's own time lies between this beat and the last, at most.
+
+        False: it tells what the last one told, and need not be kept in its place.
+        """
         clock, told = node.clock, node.told
         before = (clock.seen_at, clock.heard_s, clock.untimely)
         gap_s = now - clock.seen_at
@@ -32,9 +35,10 @@ class RankFolder:
         if not span_s * SOONEST <= gap_s <= span_s:
             clock.untimely += 1
         if told is not None and beat.ranks == told.rows and beat.runs == told.runs and beat.phases == told.phases:
-            return
+            return False
         if told is None or not _moved(told, beat, (now, clock.heard_s, clock.untimely)):
             self._place_all(node, beat, before, revision)
+        return True
 
     def _place_all(self, node: NodeView, beat: r.Beat, before: Moment, revision: int) -> None:
         """Fold row by row, and remember where they belong when all of them count, and this is settled."""

@@ -56,7 +56,7 @@ class NodeView:
     arrival: Arrival
     inc: int = -1
     seq: int = -1
-    beat: Beat | None = None
+    beat: Beat | None = None  # the last that told anything new: later ones only repeat its rows
     state: NodeState | None = None
     leaving: bool = False  # its agent said goodbye: silence is expected
     silent_since: float | None = None  # the deadline it missed
