@@ -4,28 +4,22 @@ Every call goes there and back with a delay of its own. A call that cannot get t
 and what it carried may still arrive when the path heals: so beats come late, twice and out of order, as with TCP.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from rankpulse.drills.sim.clockwork import Heap, Program, finish
+from rankpulse.drills.sim.clockwork import Heap, finish
 from rankpulse.store.api import (
     Change,
     Changes,
-    Guard,
-    Item,
-    Lease,
     Listing,
     Lost,
-    Outcome,
     Progress,
     Sight,
     StoreError,
-    StoreStatus,
     Uncertain,
     Unreachable,
-    Write,
 )
 from rankpulse.store.memory import MemoryStore
 
@@ -254,99 +248,3 @@ def hash_of(text: str) -> int:
 
 def _nobody(_value: Any, _error: StoreError | None, _at: float) -> None:
     """The client of this call has given up."""
-
-
-class Line:
-    """`Store` for a program: what a monitor holds instead of an etcd client."""
-
-    def __init__(self, program: Program, etcd: Etcd, end: str, timeout_s: float = 3.0) -> None:
-        self._program, self._etcd, self._end, self._timeout_s = program, etcd, end, timeout_s
-
-    async def _ask(self, work: Work, *, write: bool = False) -> Any:
-        answer = self._program.create_future()
-
-        def settle(value: Any, error: StoreError | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(value)
-
-        def done(value: Any, error: StoreError | None, at: float) -> None:
-            self._etcd.heap.at(at, self._program.deliver, settle, value, error)
-
-        self._etcd.call(self._end, work, done, timeout_s=self._timeout_s, write=write)
-        return await answer
-
-    async def get(self, key: str) -> Item | None:
-        return await self._ask(lambda store: store.get(key))  # type: ignore[no-any-return]
-
-    async def list(self, prefix: str) -> Listing:
-        return await self._ask(lambda store: store.list(prefix))  # type: ignore[no-any-return]
-
-    async def put(self, key: str, value: bytes, *, lease: int = 0) -> int:
-        return await self._ask(lambda store: store.put(key, value, lease=lease), write=True)  # type: ignore[no-any-return]
-
-    async def delete(self, key: str) -> bool:
-        return await self._ask(lambda store: store.delete(key), write=True)  # type: ignore[no-any-return]
-
-    async def delete_prefix(self, prefix: str) -> int:
-        return await self._ask(lambda store: store.delete_prefix(prefix), write=True)  # type: ignore[no-any-return]
-
-    async def txn(self, guards: Sequence[Guard], writes: Sequence[Write]) -> Outcome:
-        guards, writes = tuple(guards), tuple(writes)
-        return await self._ask(lambda store: store.txn(guards, writes), write=True)  # type: ignore[no-any-return]
-
-    async def grant(self, ttl_s: float) -> Lease:
-        return await self._ask(lambda store: store.grant(ttl_s))  # type: ignore[no-any-return]
-
-    async def keep_alive(self, lease: Lease) -> float:
-        return await self._ask(lambda store: store.keep_alive(lease))  # type: ignore[no-any-return]
-
-    async def revoke(self, lease: Lease) -> None:
-        await self._ask(lambda store: store.revoke(lease))
-
-    async def follow(self, prefix: str) -> AsyncIterator[Sight]:
-        sights: list[Sight] = []
-        wake: list[Any] = []
-
-        def come(sight: Sight) -> None:
-            sights.append(sight)
-            if wake and not wake[0].done():
-                wake[0].set_result(None)
-
-        while True:
-            try:
-                first = await self.list(prefix)
-                break
-            except StoreError as error:
-                yield Lost(str(error))
-                await self._pause(0.5)
-        watch = Watch(
-            self._end, False, lambda sight: self._program.deliver(come, sight), (0.001, 0.006), first.revision
-        )
-        self._etcd.watch(watch)
-        try:
-            yield first
-            while True:
-                while sights:
-                    yield sights.pop(0)
-                wake[:] = [self._program.create_future()]
-                await wake[0]
-        finally:
-            self._etcd.unwatch(watch)
-
-    async def _pause(self, seconds: float) -> None:
-        done = self._program.create_future()
-        self._program.call_later(seconds, done.set_result, None)
-        await done
-
-    async def compact(self, revision: int) -> None:
-        await self._ask(lambda store: store.compact(revision), write=True)
-
-    async def status(self) -> StoreStatus:
-        return await self._ask(lambda store: store.status())  # type: ignore[no-any-return]
-
-    async def close(self) -> None:
-        """Nothing is held."""

@@ -1,7 +1,6 @@
 """One seed: faults strike, the rules are asked after every event, and at the end recovery is demanded."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from random import Random
 from typing import IO, Final
 
@@ -15,14 +14,13 @@ from rankpulse.drills.sim.clockwork import Heap
 from rankpulse.drills.sim.cluster import Cluster
 from rankpulse.drills.sim.inject import Faults
 from rankpulse.drills.sim.job import Job
+from rankpulse.drills.sim.person import Operator
 from rankpulse.drills.sim.plan import Options, Truth
-from rankpulse.drills.sim.sidecar import UTC
 from rankpulse.drills.sim.trace import Trace
 from rankpulse.store.api import Change
 
 WARM_S: Final = 75.0  # undisturbed, so that there is something to learn
 GAP_S: Final = 22.0  # between faults, on average
-OPERATOR_S: Final = 15.0  # until a person answers a page
 RECOVER_S: Final = 420.0  # after the last fault: all trains, nothing is open, nobody is blind
 LOOK_S: Final = 2.0
 IDLE_MAX_S: Final = 60.0  # the longest stay in any phase of a healthy job, with a margin
@@ -57,41 +55,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     beats: int = 0
     recovered_s: float = 0.0
     last: list[str] = []
-
-
-@dataclass
-class Operator:
-    """A person: arms orders, and has a job restarted that stands still and was paged for."""
-
-    cluster: Cluster
-    rng: Random
-    asked: int = 0
-    _seen: dict[str, float] = field(default_factory=dict)
-    _asked_at: dict[str, float] = field(default_factory=dict)
-
-    def look(self, incidents: dict[str, r.Incident]) -> None:
-        now = self.cluster.heap.now
-        for incident in list(incidents.values()):
-            if incident.state != "open" or not incident.run_uid or incident.action not in ("page", "observe", "stop"):
-                self._seen.pop(incident.id, None)
-                continue
-            job = self.cluster.job_by_uid(incident.run_uid)
-            first = self._seen.setdefault(incident.id, now)
-            if job is None or now - first < OPERATOR_S or now - self._asked_at.get(job.uid, -1e9) < 60.0:
-                continue
-            if now - job.moved_at < 5.0 or job.round != incident.round:
-                continue
-            self._asked_at[job.uid] = now
-            self._ask(job)
-
-    def _ask(self, job: Job) -> None:
-        self.asked += 1
-        id_ = f"q{self.asked}"
-        request = r.Request(
-            id=id_, kind="restart", run_uid=job.uid, author="sim", reason="paged", at=UTC + self.cluster.heap.now
-        )
-        self.cluster.put(self.cluster.keys.request(id_), request)
-        self.cluster.trace.note("operator", run=job.uid, round=job.round)
 
 
 class Simulation:

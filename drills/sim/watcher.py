@@ -13,7 +13,8 @@ from rankpulse.core.engine import Engine
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
 from rankpulse.drills.sim.clockwork import Heap, Program
-from rankpulse.drills.sim.etcd import Etcd, Line
+from rankpulse.drills.sim.etcd import Etcd
+from rankpulse.drills.sim.line import Line
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.election import Election

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from rankpulse.drills.sim.clockwork import Heap, Program, finish
-from rankpulse.drills.sim.etcd import Etcd, Line
+from rankpulse.drills.sim.etcd import Etcd
+from rankpulse.drills.sim.line import Line
 from rankpulse.store.api import Changes, Lost, StoreError, Uncertain, Unreachable
 
 
