@@ -17,6 +17,7 @@ from rankpulse.core.settings import DetectSettings
 WINDOW = (
     500  # beats remembered: minutes at one hertz, so a lasting change of the path is learned, not suspected for ever
 )
+LONE = 3.0  # a single lateness, so many times longer than any other, sets no margin: one mishap; its repetition does
 GAIN = 2.0  # times the quantile: what was seen at most will be a little exceeded
 
 
@@ -107,6 +108,9 @@ class Arrival:
             del self._sorted[bisect.bisect_left(self._sorted, self._late.popleft()[1])]
         above = known - min(math.ceil(settings.quantile * known), known)  # so many were later than the quantile
         worst = self._sorted[-1 - above] if above < len(self._sorted) else 0.0
+        if above == 0 and self._sorted:
+            usual = max(self._sorted[-2] if len(self._sorted) > 1 else 0.0, settings.margin_floor_s / GAIN)
+            worst = usual if worst > LONE * usual else worst
         return min(max(GAIN * worst, settings.margin_floor_s), settings.margin_cap_s)
 
     def mark(self) -> tuple[float | None, int]:

@@ -36,7 +36,8 @@ class BeatFolder:
         self.ranks = RankFolder(fleet)
         self.returns: list[Return] = []  # taken by the judge
         self._ahead_at: dict[str, float] = {}
-        self._laggards: dict[str, RankProgress] = {}  # by run_uid: not seen for the longest, when last looked
+        # by run_uid: a round, and who of it had not been seen for the longest when it was last looked at
+        self._laggards: dict[str, tuple[int, RankProgress]] = {}
 
     def forget(self, run: RunView) -> None:
         self._ahead_at.pop(run.uid, None)
@@ -51,10 +52,11 @@ class BeatFolder:
         round_ = run.current
         if now - self._ahead_at.get(run.uid, float("-inf")) < interval or not round_.stepped():
             return
-        laggard = self._laggards.get(run.uid)
-        if laggard is not None and now - laggard.seen_at > 1.25 * interval:
+        number, laggard = self._laggards.get(run.uid, (-1, None))
+        if laggard is not None and number == round_.number and now - laggard.seen_at > 1.25 * interval:
             return
-        laggard = self._laggards[run.uid] = min(round_.progress.values(), key=_SEEN_AT)
+        laggard = min(round_.progress.values(), key=_SEEN_AT)
+        self._laggards[run.uid] = round_.number, laggard
         if now - laggard.seen_at > 1.25 * interval:
             return
         self._ahead_at[run.uid] = now

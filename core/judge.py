@@ -23,6 +23,7 @@ from rankpulse.core.sight import Sight
 from rankpulse.core.stragglers import Stragglers
 from rankpulse.core.suspicion import Suspicions
 from rankpulse.core.tidy import Tidy
+from rankpulse.core.verdicts import joined
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.watch import Watch
 
@@ -105,9 +106,7 @@ class Judge:
             self._watch.verdicts.adopt(run, found)
             self._of_round(run, run.current, found)
         elif self._explains(incident, found):
-            nodes = {*incident.nodes, *found.nodes} if incident.klass == found.klass else found.nodes
-            found = found._replace(nodes=tuple(sorted(nodes))[:NAMED_MAX])
-            self._of_round(run, run.current, found)
+            self._of_round(run, run.current, joined(incident, found) if incident.klass == found.klass else found)
         elif found.klass == d.NODE_DEAD:
             self._watch.verdicts.tell(found)
 

@@ -89,11 +89,18 @@ class Suspicions:
         return first or self._looks.wanted(order) or self._work.wanted(order)
 
     def _found_before(self, run: RunView) -> bool:
-        """Whether this standstill is known: an incident tells of it, or somebody asked for evidence at this step."""
+        """Whether this standstill is known: an incident tells of it, or another monitor asked for evidence at this step.
+
+        What this one asked for itself, early, makes no standstill older.
+        """
         if self._incident(run) is not None:
             return True
         number = run.current.number
-        asked = [k for k in self._desk.folder.orders if k[:2] == (run.uid, number) and k[2].startswith(COLLECT)]
+        asked = [
+            key
+            for key, order in self._desk.folder.orders.items()
+            if key[:2] == (run.uid, number) and key[2].startswith(COLLECT) and order.epoch != self._desk.epoch
+        ]
         if not asked:  # as nearly always: no look at every rank
             return False
         step = max((p.step for p in run.current.progress.values()), default=-1)

@@ -111,6 +111,26 @@ class Verdicts:
         )
 
 
+def joined(incident: r.Incident, found: Diagnosis) -> Diagnosis:
+    """What is found of some nodes, with those that the incident tells of already: more of one cause."""
+    if set(incident.nodes) <= set(found.nodes):
+        return found
+    nodes = tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX]
+    culprits = tuple(dict.fromkeys((*incident.culprits, *found.culprits)))[:NAMED_MAX]
+    guilty = {member.rank for member in culprits}
+    summary = incident.summary
+    if not set(found.nodes) <= set(incident.nodes):
+        summary = f"{found.summary}; before it {', '.join(sorted(set(incident.nodes) - set(found.nodes))[:5])}"
+    return found._replace(
+        nodes=nodes,
+        culprits=culprits,
+        cascade=tuple(rank for rank in found.cascade if rank not in guilty),
+        confidence=max(incident.confidence, found.confidence),
+        summary=summary,
+        reasons=tuple(dict.fromkeys((*incident.reasons, *found.reasons))),
+    )
+
+
 def dead(run: RunView, nodes: list[NodeView], culprits: list[Member], reason: str, confidence: float) -> Diagnosis:
     """Nodes of one run that are dead: one diagnosis for all that fell silent together."""
     names = tuple(node.name for node in nodes)
