@@ -197,6 +197,13 @@ def test_the_times_of_the_operating_points_are_those_of_the_code() -> None:
         assert re.search(rf"^\| `{setting}` \| {at_once:g} s \| .*\b{in_time:g} s ", told, flags=re.MULTILINE), setting
 
 
+def test_every_rule_of_the_simulator_is_documented() -> None:
+    from rankpulse.drills.sim.checks import RULES
+
+    told = re.findall(r"^\| (`.+`) \|", section("docs/detection.md", "What the simulator demands"), flags=re.MULTILINE)
+    assert {rule.__name__ for rule in RULES} == set(re.findall(r"`(\w+)`", " ".join(told))) - {"detects", "recovers"}
+
+
 def test_every_module_stands_in_the_table_and_every_row_is_a_module() -> None:
     known = {str(file.relative_to(REPO)) for file in modules() if file.name != "__init__.py"}
     told = re.findall(r"^\| `([a-z]+(?:/\w+)+\.py)` \|", text("docs/architecture.md"), flags=re.MULTILINE)
