@@ -89,7 +89,7 @@ class Suspicions:
         return first or self._looks.wanted(order) or self._work.wanted(order)
 
     def _found_before(self, run: RunView) -> bool:
-        """Whether this standstill is known: an incident tells of it, or another monitor asked for evidence at this step.
+        """Whether this standstill is known: an incident tells of it, or another monitor asked for evidence of it.
 
         What this one asked for itself, early, makes no standstill older.
         """
