@@ -12,6 +12,7 @@ import numpy as np
 from rankpulse.bench.detect import parameters as z
 from rankpulse.bench.detect.drive import Drive, Way
 from rankpulse.bench.detect.job import Death, Job, Timeline
+from rankpulse.bench.detect.past import Past
 from rankpulse.bench.detect.patrol import lead_in
 from rankpulse.bench.detect.senders import Beats
 from rankpulse.bench.detect.trace import Day
@@ -49,9 +50,9 @@ def die(
     learned: dict[str, r.Record] | None = None,
 ) -> Told:
     """`learned`: what earlier stretches have left in the store."""
-    told = Told()
+    told, past = Told(), Past(day, beats)
     for death in deaths:
-        drive = Drive(day, beats, Job(line, way.manner, death), way, dict(learned or {}))
+        drive = Drive(day, beats, Job(line, way.manner, death), way, dict(learned or {}), past)
         found, decisions, foreign = _one(drive, death)
         if foreign:
             told.before += 1
@@ -68,7 +69,7 @@ def _one(drive: Drive, death: Death) -> tuple[float, int, bool]:
     """Seconds until all of the dead are named, by how many incidents, and whether somebody else was named before."""
     named: set[int] = set()
     incidents: set[str] = set()
-    begin = lead_in(drive.day, death.at, (drive.beats[node] for node in death.nodes))
+    begin = lead_in(drive.day, death.at)
     for verdict in drive.stretch(begin, death.at + LIMIT_S):
         if verdict.klass not in drive.way.alarms or not verdict.nodes:
             continue

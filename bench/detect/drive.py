@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rankpulse.bench.detect.job import TOGETHER, Job, Manner
+from rankpulse.bench.detect.past import REMEMBERED_S, Past
 from rankpulse.bench.detect.senders import Beats
 from rankpulse.bench.detect.told import Teller, node_name, node_number
 from rankpulse.bench.detect.trace import Day
@@ -79,9 +80,13 @@ class Drive:
     job: Job
     way: Way
     store: dict[str, r.Record] = field(default_factory=dict)
+    past: Past | None = None  # of the day; made when it is not given
     ticks: int = 0
     folded: int = 0
     watched_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.past = self.past or Past(self.day, self.beats)
 
     def stretch(self, begin: float, end: float) -> Iterator[Verdict]:
         """Run a fresh engine from `begin` to `end`; verdicts as they come."""
@@ -161,11 +166,13 @@ class _Stretch:
 
     def _opening(self) -> None:
         """A monitor that begins: it lists what the store has, sees, and takes office."""
-        now = CLOCK_S + self._begin
         for n in range(self._day.nodes):
             name = node_name(n)
             self.store[self._keys.state(name)] = self._teller.state(n, self._knows.racks, self._knows.looks)
-        for event in (ev.SightBack(now), *self._listing(now), ev.TookOffice(1, now), ev.CanarySeen(now)):
+        early, now = CLOCK_S + self._begin - REMEMBERED_S, CLOCK_S + self._begin
+        for event in (ev.SightBack(early), *self._listing(early), *self._remembered()):
+            self.engine.step(event)
+        for event in (ev.TookOffice(1, now), ev.CanarySeen(now)):
             self.engine.step(event)
         if not self._knows.observer:
             return
@@ -173,6 +180,13 @@ class _Stretch:
         for start, end in self._day.store.pairs():
             if end > self._begin and start < self._end and end - start > WATCH_DEAD_S:
                 self._outage(start, end)
+
+    def _remembered(self) -> Iterator[ev.Event]:
+        """Beats without ranks, from before: deadlines remember them."""
+        assert self._drive.past is not None
+        for told in self._drive.past.before(self._begin):
+            beat = r.Beat(node=node_name(told.node), inc=told.inc, seq=told.number + 1, at=told.arrived)
+            yield ev.Seen(self._keys.beat(beat.node), beat, self._revision, CLOCK_S + told.arrived)
 
     def _listing(self, now: float) -> list[ev.Event]:
         rows: list[ev.Event] = [ev.Relisted(self._revision, now)]

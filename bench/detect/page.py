@@ -266,8 +266,8 @@ _METHOD = """
   the store its watch is lost after 6 s, its office after 5 to 8 s, and it comes back with a new listing. Every address
   is taken as reached before. Progress is visible only through beats and answers that arrive.
 * **Stretches.** A conviction needs a node that was not heard for as long as the operating point says, so only stretches
-  around silences are driven (from 5 s for fast, 8 s for default), with at least 60 s of training before them;
-  all other time counts as watched. `rankpulse bench detect --straight` drives 200 rank-days at five times the
+  around silences are driven (from 5 s for fast, 8 s for default), with at least 60 s of training before them, and with
+  the lateness that each node's deadline remembers of the minutes before; all other time counts as watched. `rankpulse bench detect --straight` drives 200 rank-days at five times the
   disturbances without leaving anything out and demands the same convictions within a tick.
 * **False restarts.** Days without deaths: every `node_dead` is a mistake, restarts the job, and blocks {blocked:g} s.
 * **Deaths** are injected at uniformly random moments of the same days, each in a stretch of its own. Those in outages,

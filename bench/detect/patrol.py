@@ -17,6 +17,7 @@ import numpy as np
 from rankpulse.bench.detect import parameters as z
 from rankpulse.bench.detect.drive import CLUSTER, Drive, Verdict, Way
 from rankpulse.bench.detect.job import Job, Timeline
+from rankpulse.bench.detect.past import REMEMBERED_S, Past
 from rankpulse.bench.detect.senders import Beats, node_beats
 from rankpulse.bench.detect.trace import Day
 from rankpulse.core import records as r
@@ -24,8 +25,6 @@ from rankpulse.core.fleet_learned import HEALED_KEPT
 
 LEAD_IN_S: Final = 60.0
 TAIL_S: Final = 5.0
-HARMLESS_S: Final = 1.5  # a longer interval between beats widens the deadline of its node ...
-REMEMBERED_S: Final = 520.0  # ... for so long: core/arrival.py
 FLEET: Final = CLUSTER.fleet_learned()
 HEALED_S: Final = 2.0  # freezes and rack pauses longer than this are driven through, too: the cost rule learns of them
 
@@ -33,12 +32,6 @@ HEALED_S: Final = 2.0  # freezes and rack pauses longer than this are driven thr
 class Span(NamedTuple):
     begin: float
     end: float
-
-
-class Silence(NamedTuple):
-    begin: float
-    end: float
-    nodes: tuple[int, ...]
 
 
 @dataclass
@@ -58,34 +51,29 @@ def node_day(day: Day) -> list[Beats]:
     return [node_beats(day, node) for node in range(day.nodes)]
 
 
-def silences(beats: list[Beats], least_s: float) -> list[Silence]:
+def silences(beats: list[Beats], least_s: float) -> list[Span]:
     """Every stretch in which some node was not heard for so long, by its beginning."""
     found = []
-    for node, mine in enumerate(beats):
+    for mine in beats:
         gaps = np.diff(mine.arrived)
         for k in np.flatnonzero(gaps > least_s):
-            found.append(Silence(float(mine.arrived[k]), float(mine.arrived[k + 1]), (node,)))
+            found.append(Span(float(mine.arrived[k]), float(mine.arrived[k + 1])))
     return sorted(found)
 
 
-def disturbances(day: Day, beats: list[Beats], least_s: float) -> list[Silence]:
+def disturbances(day: Day, beats: list[Beats], least_s: float) -> list[Span]:
     """What is driven through."""
-    found = silences(beats, least_s)
-    for spans, size in ((day.racks, z.NODES_PER_RACK), (day.freezes, 1)):
-        for (start, end), of in zip(spans.pairs(), spans.of.tolist(), strict=True):
-            if end - start > HEALED_S:
-                found.append(Silence(start, end, tuple(range(of * size, (of + 1) * size))))
-    return sorted(found)
+    healed = [Span(a, b) for spans in (day.racks, day.freezes) for a, b in spans.pairs() if b - a > HEALED_S]
+    return sorted([*silences(beats, least_s), *healed])
 
 
-def lead_in(day: Day, at: float, beats: Iterable[Beats]) -> float:
-    """Where to begin, so that a minute of training lies before `at`, and all that these nodes' deadlines remember."""
+def lead_in(day: Day, at: float) -> float:
+    """Where to begin, so that a minute of training lies before `at`, and jitter that deadlines remember (see past.py:
+    what is learned while many are late together depends on what was learned before)."""
     begin = at - LEAD_IN_S
-    for mine in beats:
-        low, high = np.searchsorted(mine.arrived, (at - REMEMBERED_S, at))
-        late = np.flatnonzero(np.diff(mine.arrived[low:high]) > HARMLESS_S)
-        if len(late):
-            begin = min(begin, float(mine.arrived[low + late[0]]) - LEAD_IN_S)
+    for start, end in day.regimes.pairs():
+        if start < at and end + REMEMBERED_S > begin:
+            begin = min(begin, start - LEAD_IN_S)
     for phases in (day.checkpoints, day.evaluations):
         for start, end in phases.pairs():
             if start < at and end > begin:
@@ -93,13 +81,10 @@ def lead_in(day: Day, at: float, beats: Iterable[Beats]) -> float:
     return float(max(math.floor(begin), 0))
 
 
-def stretches(day: Day, beats: list[Beats], found: Iterable[Silence], free_at: float) -> list[Span]:
+def stretches(day: Day, found: Iterable[Span], free_at: float) -> list[Span]:
     """The stretches to drive, from `free_at` on."""
     spans = [
-        Span(
-            max(lead_in(day, one.begin, (beats[node] for node in one.nodes)), free_at),
-            min(one.end + TAIL_S, day.seconds),
-        )
+        Span(max(lead_in(day, one.begin), free_at), min(one.end + TAIL_S, day.seconds))
         for one in found
         if one.begin >= free_at
     ]
@@ -120,12 +105,13 @@ def patrol(
     *,
     experience: r.FleetLearned | None = None,
     straight: bool = False,
+    past: Past | None = None,
 ) -> Found:
     """A day without deaths: every conviction is a mistake, and restarts the job. `experience`: of days before."""
-    drive, life = Drive(day, beats, Job(line, way.manner), way), Life(day, experience)
+    drive, life = Drive(day, beats, Job(line, way.manner), way, past=past), Life(day, experience)
     silent = [] if straight else disturbances(day, beats, way.least_s)
     found, free_at = Found(day.seconds), 0.0
-    todo = [Span(0.0, day.seconds)] if straight else stretches(day, beats, silent, 0.0)
+    todo = [Span(0.0, day.seconds)] if straight else stretches(day, silent, 0.0)
     while todo:
         span = todo.pop(0)
         drive.store[FLEET] = life.learned(drive.store, span.begin)
@@ -135,7 +121,7 @@ def patrol(
                 continue
             found.convicted.append(verdict)
             free_at = verdict.at + z.BLOCKED_S
-            todo = [Span(free_at, day.seconds)] if straight else stretches(day, beats, silent, free_at)
+            todo = [Span(free_at, day.seconds)] if straight else stretches(day, silent, free_at)
             todo = [span for span in todo if span.begin < day.seconds]
             break
     drive.store[FLEET] = life.learned(drive.store, day.seconds)

@@ -10,6 +10,7 @@ from rankpulse.core.slot import PHASE_PAUSED
 
 RUN_ID: Final = "trace-z"
 PID: Final = 1000
+INC: Final = 1_000_000  # more than a past has (past.py)
 BOOT: Final = "boot"
 
 
@@ -47,7 +48,7 @@ class Teller:
             runs = self._runs[node] = (r.RunRow(RUN_ID, "meeting", f"{PID}.{node}", self._ranks, elastic=True),)
         return r.Beat(
             node=self._names[node],
-            inc=1,
+            inc=INC,
             seq=number + 1,
             at=made,
             runs=runs,
@@ -66,7 +67,7 @@ class Teller:
     def state(self, node: int, racks: bool, looks: bool) -> r.NodeState:
         return r.NodeState(
             node=node_name(node),
-            inc=1,
+            inc=INC,
             at=0.0,
             host=node_name(node),
             agent_version="bench",

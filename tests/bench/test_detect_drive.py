@@ -14,7 +14,8 @@ import pytest
 from rankpulse.bench.detect import page, pauses, plot, straight, trace
 from rankpulse.bench.detect.deaths import die, victims
 from rankpulse.bench.detect.job import Death, Timeline
-from rankpulse.bench.detect.patrol import LEAD_IN_S, Silence, lead_in, node_day, stretches
+from rankpulse.bench.detect.past import Past
+from rankpulse.bench.detect.patrol import Span, node_day, stretches
 from rankpulse.bench.detect.plan import quick
 from rankpulse.bench.detect.points import FAST
 from rankpulse.bench.detect.run import run
@@ -44,18 +45,20 @@ def test_no_pause_of_observer_or_store_convicts_anybody(kind: str) -> None:
 
 def test_stretches_begin_early_enough_and_join() -> None:
     day = trace.make_day(1, 0, 1e-9, nodes=8, seconds=1700.0)  # before the first checkpoint, and after an evaluation
-    beats = node_day(day)
-    silent = [Silence(300.0, 305.0, (1,)), Silence(330.0, 332.0, (2,)), Silence(600.0, 606.0, (3,))]
-    found = stretches(day, beats, silent, 0.0)
+    silent = [Span(300.0, 305.0), Span(330.0, 332.0), Span(600.0, 606.0)]
+    found = stretches(day, silent, 0.0)
     assert [(span.begin, span.end) for span in found] == [(240.0, 337.0), (540.0, 611.0)]
-    assert stretches(day, beats, silent[:1], 280.0)[0].begin == 280.0
+    assert stretches(day, silent[:1], 280.0)[0].begin == 280.0
 
 
-def test_a_node_that_was_late_before_brings_its_past() -> None:
+def test_a_stretch_inherits_lateness_unless_others_were_silent_too() -> None:
     day = trace.make_day(1, 0, 1e-9, nodes=8, seconds=1700.0)
-    late = dataclasses.replace(day, freezes=Spans(np.array([300.0]), np.array([303.0]), np.array([1])))
-    begin = [lead_in(day, 700.0, [node_day(late)[node]]) for node in (0, 1)]
-    assert begin == [640.0, pytest.approx(300.0 - LEAD_IN_S, abs=2.0)]
+    freezes = Spans(np.array([300.0, 500.0, 500.1]), np.array([303.0, 504.0, 504.0]), np.array([1, 2, 3]))
+    day = dataclasses.replace(day, freezes=freezes)
+    told = Past(day, node_day(day)).before(600.0)
+    assert {(beat.node, beat.inc) for beat in told} == {(1, 1), (2, 1), (2, 2), (3, 1), (3, 2)}
+    assert min(beat.arrived for beat in told) > 600.0 - 2 * 510.0
+    assert Past(day, node_day(day)).before(1200.0) == []
 
 
 @pytest.mark.live
