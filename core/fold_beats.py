@@ -36,8 +36,7 @@ class BeatFolder:
         self.ranks = RankFolder(fleet)
         self.returns: list[Return] = []  # taken by the judge
         self._ahead_at: dict[str, float] = {}
-        # by run_uid: a round, and who of it had not been seen for the longest when it was last looked at
-        self._laggards: dict[str, tuple[int, RankProgress]] = {}
+        self._laggards: dict[str, RankProgress] = {}  # by run_uid: not seen for the longest, when last looked
 
     def forget(self, run: RunView) -> None:
         self._ahead_at.pop(run.uid, None)
@@ -52,11 +51,10 @@ class BeatFolder:
         round_ = run.current
         if now - self._ahead_at.get(run.uid, float("-inf")) < interval or not round_.stepped():
             return
-        number, laggard = self._laggards.get(run.uid, (-1, None))
-        if laggard is not None and number == round_.number and now - laggard.seen_at > 1.25 * interval:
+        laggard = self._laggards.get(run.uid)
+        if laggard is not None and now - laggard.seen_at > 1.25 * interval and laggard in round_.progress.values():
             return
-        laggard = min(round_.progress.values(), key=_SEEN_AT)
-        self._laggards[run.uid] = round_.number, laggard
+        laggard = self._laggards[run.uid] = min(round_.progress.values(), key=_SEEN_AT)
         if now - laggard.seen_at > 1.25 * interval:
             return
         self._ahead_at[run.uid] = now
@@ -89,11 +87,13 @@ class BeatFolder:
             return
         if node.relisted:
             node.relisted, node.looked = False, None
-        last = node.arrival.last
+        last, steps = node.arrival.last, self._steps(node) if node.silent_since is not None else {}
+        node.steps = None
         self._arrived(node, beat, now)
         self._rows(node, beat, now, revision)
         if node.silent_since is not None:
-            self._returned(node, beat, now - last if last is not None else 0.0, now)
+            silence = Silence(now - last if last is not None else 0.0, now, steps)
+            self._returned(node, silence, restarted=beat.inc != node.inc)
         if node.silence is not None:
             self._moved_meanwhile(node, node.silence, beat, now)
         node.inc, node.seq, node.beat = beat.inc, beat.seq, beat
@@ -107,6 +107,7 @@ class BeatFolder:
         known = node is not None and beat.inc == node.inc and beat.seq > node.seq
         if node is None or not known or (node.looked is not None and (beat.inc, beat.seq) <= node.looked):
             return False
+        node.steps = self._steps(node)
         self._rows(node, beat, now, revision)
         node.looked = (beat.inc, beat.seq)
         return True
@@ -142,12 +143,20 @@ class BeatFolder:
         late = self._fleet.deadlines.late
         return len(late) > (node.name in late)
 
-    def _returned(self, node: NodeView, beat: r.Beat, silence_s: float, now: float) -> None:
+    def _returned(self, node: NodeView, silence: Silence, *, restarted: bool) -> None:
         """Heard again. What its job did meanwhile is judged by the beats that follow: the first may be an old one."""
-        rows = node.beat.ranks if node.beat is not None else ()
-        node.silence = Silence(silence_s, now, {(row.pid, row.start): row.step for row in rows})
-        node.silent_since = None
-        self.returns.append(Return(node.name, silence_s, beat.inc != node.inc, None))
+        node.silence, node.silent_since = silence, None
+        self.returns.append(Return(node.name, silence.lasted_s, restarted, None))
+
+    def _steps(self, node: NodeView) -> dict[tuple[int, int], int]:
+        """(pid, start) -> step, as the store's last beat told it."""
+        if node.steps is not None:
+            return node.steps
+        steps = {}
+        for row, rank in zip(node.rows, node.ranks, strict=True):
+            mine = rank is not None and rank.clock is node.clock
+            steps[row.pid, row.start] = rank.step if rank is not None and mine else row.step
+        return steps
 
     def _moved_meanwhile(self, node: NodeView, silence: Silence, beat: r.Beat, now: float) -> None:
         """Steps beyond what the time since the silence allows were made during it."""

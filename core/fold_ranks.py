@@ -1,9 +1,11 @@
 """Folding the rank rows of a heartbeat: what moved, and what its pace says of the run.
 
-Nearly every beat tells of the same processes as the one before, and many of no change at all. So a node remembers where
-the rows of its last beat belong (`Told`): a beat that repeats them costs one comparison, one that shows steps touches
-only what moved. Whatever else a beat tells is placed anew, row by row.
+Nearly every beat tells of the same processes as the one before. So a node remembers where their rows belong (`Told`),
+and a beat that shows no more than steps only touches what moved. It is not kept: what is not looked at for a second is
+cold in memory, and to let it go then costs as much as all the rest. Whatever else a beat tells is placed anew.
 """
+
+import sys
 
 from rankpulse.core import records as r
 from rankpulse.core.fleet import Fleet
@@ -25,7 +27,7 @@ class RankFolder:
     def fold(self, node: NodeView, beat: r.Beat, now: float, revision: int, span_s: float) -> bool:
         """`span_s`: how much of the node's own time lies between this beat and the last, at most.
 
-        False: it tells what the last one told, and need not be kept in its place.
+        False: it tells of the same processes as before, and need not be kept.
         """
         clock, told = node.clock, node.told
         before = (clock.seen_at, clock.heard_s, clock.untimely)
@@ -34,17 +36,18 @@ class RankFolder:
         clock.heard_s += gap_s if gap_s < span_s else span_s
         if not span_s * SOONEST <= gap_s <= span_s:
             clock.untimely += 1
-        if told is not None and beat.ranks == told.rows and beat.runs == told.runs and beat.phases == told.phases:
+        if told is not None and _moved(told, beat, (now, clock.heard_s, clock.untimely)):
             return False
-        if told is None or not _moved(told, beat, (now, clock.heard_s, clock.untimely)):
-            self._place_all(node, beat, before, revision)
+        self._place_all(node, beat, before, revision)
         return True
 
     def _place_all(self, node: NodeView, beat: r.Beat, before: Moment, revision: int) -> None:
         """Fold row by row, and remember where they belong when all of them count, and this is settled."""
         names = tuple(phase[:PHASE_LETTERS] for phase in beat.phases)
         told = node.told = Told(beat.runs, beat.phases, names, beat.ranks)
+        counted: list[RankProgress | None] = []
         for row in beat.ranks:
+            counted.append(None)
             if not (0 <= row.run < len(beat.runs) and 0 <= row.phase < len(names)):
                 continue
             place = self._place(node.name, beat.runs[row.run], row, node.clock.seen_at, revision)
@@ -52,11 +55,12 @@ class RankFolder:
                 same = bool(told.places) and told.places[-1][1] is place[1]
                 told.places.append(told.places[-1] if same else place)  # one value for all: less memory to go through
                 told.ranks.append(self._rank(node, place, row, names[row.phase], before))
+                counted[-1] = told.ranks[-1]
         here = {id(rank) for rank in told.ranks}
         for rank in node.ranks:
-            if rank.clock is node.clock and id(rank) not in here:
+            if rank is not None and rank.clock is node.clock and id(rank) not in here:
                 rank.left(before)
-        node.ranks = told.ranks
+        node.rows, node.ranks = beat.ranks, counted
         if not (self.remember and node.told is told and len(here) == len(beat.ranks)):
             node.told = None  # somebody was placed elsewhere meanwhile, or counts nowhere
 
@@ -89,18 +93,18 @@ class RankFolder:
         if row.first_step != rank.first_step:
             rank.first_step = row.first_step
             round_.reporting_changed()
-        rank.step, rank.phase, rank.state = row.step, phase, row.state
+        rank.step, rank.phase, rank.state = row.step, phase, sys.intern(row.state)
         return rank
 
 
 def _moved(told: Told, beat: r.Beat, moment: Moment) -> bool:
     """Fold rows of the same processes as before. False: they are not, or tell more than steps; so look row by row.
 
-    Ranks in lockstep teach the same: the first of a node that shows a step speaks for those that follow.
+    Ranks in lockstep teach the same, and share the number of their step: the first of a node speaks for the others.
     """
     if len(beat.ranks) != len(told.rows) or beat.runs != told.runs or beat.phases != told.phases:
         return False
-    step, place = -1, None
+    step, place, taught = -1, None, False
     for row, was, rank, where in zip(beat.ranks, told.rows, told.ranks, told.places, strict=True):
         if (
             row.pid != was.pid
@@ -112,14 +116,15 @@ def _moved(told: Told, beat: r.Beat, moment: Moment) -> bool:
             or row.first_step != was.first_step
         ):
             return False
-        if row.step != was.step:
+        if row.step != rank.step:
             if row.step != step or where is not place:
+                step, place, taught = row.step, where, False
                 where[1].witness = row.rank
-                if _learn(where, told.names[row.phase], was.step, row.step, rank.moved, moment):
-                    step, place = row.step, where
-            rank.step, rank.moved = row.step, moment
-        rank.state = row.state
-    told.rows = beat.ranks
+            if not taught:
+                taught = _learn(where, told.names[row.phase], rank.step, step, rank.moved, moment)
+            rank.step, rank.moved = step, moment
+        if row.state != rank.state:
+            rank.state = sys.intern(row.state)
     return True
 
 

@@ -38,7 +38,10 @@ class Silence(NamedTuple):
 
 @dataclass(slots=True)
 class Told:
-    """What the last beat of a node told, and where its rows belong: all of them, in the same order."""
+    """What a beat of a node told, and where its rows belong: all of them, in the same order.
+
+    Later ones told the same but for steps and states: those are what the ranks show.
+    """
 
     runs: tuple[RunRow, ...]
     phases: tuple[str, ...]
@@ -56,7 +59,7 @@ class NodeView:
     arrival: Arrival
     inc: int = -1
     seq: int = -1
-    beat: Beat | None = None  # the last that told anything new: later ones only repeat its rows
+    beat: Beat | None = None  # the last that was placed row by row: later ones told of the same processes
     state: NodeState | None = None
     leaving: bool = False  # its agent said goodbye: silence is expected
     silent_since: float | None = None  # the deadline it missed
@@ -65,7 +68,9 @@ class NodeView:
     silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
     goodbye_key: str = ""  # the observation in which it said so
     clock: NodeClock = field(default_factory=NodeClock)
-    ranks: list[RankProgress] = field(default_factory=list)  # that its last beat told of
+    rows: tuple[RankRow, ...] = ()  # those that were last placed one by one
+    ranks: list[RankProgress | None] = field(default_factory=list)  # what each of them shows, None: it counts nowhere
+    steps: dict[tuple[int, int], int] | None = None  # (pid, start) -> step as the store has it, while a look told more
     told: Told | None = None  # None: the next beat is placed row by row
     suspect: Suspect = field(default_factory=Suspect)
     lapsed_at: float = -math.inf  # when its lease was seen to run out while a job needed it

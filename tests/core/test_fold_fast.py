@@ -174,7 +174,8 @@ def believed(engine: Engine, now: float) -> dict[str, Any]:
         for rank, p in round_.progress.items()
     }
     reporting = {key: sorted(round_.reporting()) for key, round_ in rounds.items()}
-    return {**engine.snapshot(now), "ranks": ranks, "reporting": reporting}
+    silences = {name: node.silence for name, node in engine.folder.fleet.nodes.items()}
+    return {**engine.snapshot(now), "ranks": ranks, "reporting": reporting, "silences": silences}
 
 
 @settings(max_examples=100, deadline=None)
