@@ -1,11 +1,16 @@
 """Folding the rank rows of a heartbeat: what moved, and what its pace says of the run.
 
-Nearly every beat tells of the same processes as the one before. So a node remembers where their rows belong (`Told`),
-and a beat that shows no more than steps only touches what moved. It is not kept: what is not looked at for a second is
-cold in memory, and to let it go then costs as much as all the rest. Whatever else a beat tells is placed anew.
+Nearly every beat tells of the same processes as the one before. So a node remembers where their rows belong (`Told`):
+a beat that repeats the last one costs one comparison, and one that shows no more than steps only touches what moved.
+What is remembered is small, for of many nodes it is out of the processor's caches when the next beat comes: who the
+rows are of and what they said are kept as bytes, and the beat itself is not kept. Whatever else a beat tells is placed
+anew, row by row.
 """
 
 import sys
+from typing import Final
+
+import msgspec
 
 from rankpulse.core import records as r
 from rankpulse.core.fleet import Fleet
@@ -15,6 +20,7 @@ from rankpulse.core.views import NodeView, Place, Told, process_of
 
 SOONEST = 0.33  # of the time that a beat may take: one that comes sooner was held up before
 PHASE_LETTERS = 16
+_packed: Final = msgspec.msgpack.Encoder().encode
 
 
 class RankFolder:
@@ -36,7 +42,8 @@ class RankFolder:
         clock.heard_s += gap_s if gap_s < span_s else span_s
         if not span_s * SOONEST <= gap_s <= span_s:
             clock.untimely += 1
-        if told is not None and _moved(told, beat, (now, clock.heard_s, clock.untimely)):
+        same = told is not None and beat.runs == told.runs and beat.phases == told.phases
+        if told is not None and same and _moved(told, beat.ranks, (now, clock.heard_s, clock.untimely)):
             return False
         self._place_all(node, beat, before, revision)
         return True
@@ -44,7 +51,7 @@ class RankFolder:
     def _place_all(self, node: NodeView, beat: r.Beat, before: Moment, revision: int) -> None:
         """Fold row by row, and remember where they belong when all of them count, and this is settled."""
         names = tuple(phase[:PHASE_LETTERS] for phase in beat.phases)
-        told = node.told = Told(beat.runs, beat.phases, names, beat.ranks)
+        told = node.told = Told(beat.runs, beat.phases, names)
         counted: list[RankProgress | None] = []
         for row in beat.ranks:
             counted.append(None)
@@ -63,6 +70,11 @@ class RankFolder:
         node.rows, node.ranks = beat.ranks, counted
         if not (self.remember and node.told is told and len(here) == len(beat.ranks)):
             node.told = None  # somebody was placed elsewhere meanwhile, or counts nowhere
+            return
+        try:
+            told.said, told.who = _packed(beat.ranks), _who(beat.ranks)
+        except (OverflowError, ValueError):  # numbers that no process has
+            node.told = None
 
     def _place(self, node: str, run_row: r.RunRow, row: r.RankRow, now: float, revision: int) -> Place | None:
         """Where this process counts, None: nowhere (any more)."""
@@ -97,25 +109,27 @@ class RankFolder:
         return rank
 
 
-def _moved(told: Told, beat: r.Beat, moment: Moment) -> bool:
+def _who(rows: tuple[r.RankRow, ...]) -> bytes:
+    """All that rows say but for steps and states."""
+    return _packed([(row.pid, row.start, row.rank, row.run, row.local_rank, row.phase, row.first_step) for row in rows])
+
+
+def _moved(told: Told, rows: tuple[r.RankRow, ...], moment: Moment) -> bool:
     """Fold rows of the same processes as before. False: they are not, or tell more than steps; so look row by row.
 
     Ranks in lockstep teach the same, and share the number of their step: the first of a node speaks for the others.
     """
-    if len(beat.ranks) != len(told.rows) or beat.runs != told.runs or beat.phases != told.phases:
-        return False
-    step, place, taught = -1, None, False
-    for row, was, rank, where in zip(beat.ranks, told.rows, told.ranks, told.places, strict=True):
-        if (
-            row.pid != was.pid
-            or row.start != was.start
-            or row.rank != was.rank
-            or row.run != was.run
-            or row.local_rank != was.local_rank
-            or row.phase != was.phase
-            or row.first_step != was.first_step
-        ):
+    try:
+        said = _packed(rows)
+        if said == told.said:
+            return True
+        if _who(rows) != told.who:
             return False
+    except (OverflowError, ValueError):
+        return False
+    told.said = said
+    step, place, taught = -1, None, False
+    for row, rank, where in zip(rows, told.ranks, told.places, strict=True):
         if row.step != rank.step:
             if row.step != step or where is not place:
                 step, place, taught = row.step, where, False

@@ -46,7 +46,8 @@ class Told:
     runs: tuple[RunRow, ...]
     phases: tuple[str, ...]
     names: tuple[str, ...]  # of the phases, cut to their length
-    rows: tuple[RankRow, ...]
+    said: bytes = b""  # its rows, packed
+    who: bytes = b""  # the same without steps and states
     ranks: list[RankProgress] = field(default_factory=list)
     places: list["Place"] = field(default_factory=list)
 

@@ -136,7 +136,10 @@ def does(fleet: Fleet, move: str, node: int, n: int) -> None:
         fleet.hear(fleet.last[node])
     elif move == "nonsense":
         beat = fleet.beat(node)
-        rows = tuple(r.RankRow(**{**_fields(row), ("run", "phase", "rank")[n % 3]: n - 4}) for row in beat.ranks)
+        rows = tuple(
+            r.RankRow(**{**_fields(row), ("run", "phase", "rank", "pid")[n % 4]: n - 4 if n < 6 else 2**70})
+            for row in beat.ranks
+        )
         fleet.hear(r.Beat(**{**_fields(beat), "ranks": rows if n % 2 else rows + rows}))
     elif move == "silence":
         fleet.now += 2.0 * n
