@@ -267,8 +267,10 @@ _METHOD = """
   is taken as reached before. Progress is visible only through beats and answers that arrive.
 * **Stretches.** A conviction needs a node that was not heard for as long as the operating point says, so only stretches
   around silences are driven (from 5 s for fast, 8 s for default), with at least 60 s of training before them, and with
-  the lateness that each node's deadline remembers of the minutes before; all other time counts as watched. `rankpulse bench detect --straight` drives 200 rank-days at five times the
-  disturbances without leaving anything out and demands the same convictions within a tick.
+  the lateness that each node's deadline remembers of the minutes before; all other time counts as watched.
+  `rankpulse bench detect --straight` drives 200 rank-days at five times the disturbances without
+  leaving anything out and demands the same convictions within a tick; also of the engine without steps, which convicts
+  often.
 * **False restarts.** Days without deaths: every `node_dead` is a mistake, restarts the job, and blocks {blocked:g} s.
 * **Deaths** are injected at uniformly random moments of the same days, each in a stretch of its own. Those in outages,
   elections, evaluations and checkpoints are not spared. For the usual detectors: 50 a day, for ours 10, and 2 racks.

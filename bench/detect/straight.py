@@ -9,6 +9,8 @@ import json as json_
 import sys
 from typing import Any, Final
 
+import msgspec
+
 from rankpulse.bench.detect import parameters as z
 from rankpulse.bench.detect.drive import Way
 from rankpulse.bench.detect.job import Timeline
@@ -18,10 +20,17 @@ from rankpulse.bench.detect.trace import Day, make_day
 from rankpulse.core import diagnosis as d
 
 RANK_DAYS: Final = 200.0
-UNSURE: Final = next(layer for layer in LAYERS if not layer.knowledge.progress and layer.knowledge.looks)._replace(
-    alarms=(d.NODE_DEAD,)  # `unknown` follows, too, from how long a run has stood still: that is longer in a whole day
-)
 SCALE: Final = 5.0
+
+
+def _unsure() -> Way:
+    """No steps are told, and that this is a standstill is not judged: it would be one in a whole day only."""
+    layer = next(layer for layer in LAYERS if not layer.knowledge.progress and layer.knowledge.looks)
+    detect = msgspec.structs.replace(layer.settings.detect, hang_prior_s=z.DAY_S, phase_ceiling_s=z.DAY_S)
+    return layer._replace(settings=msgspec.structs.replace(layer.settings, detect=detect), alarms=(d.NODE_DEAD,))
+
+
+UNSURE: Final = _unsure()
 
 
 def compare(seed: int, json: bool, rank_days: float = RANK_DAYS) -> int:
