@@ -17,10 +17,18 @@ class Look(msgspec.Struct, frozen=True):
     reached: bool = False  # one has come through at its present address
 
 
+class Suspicion(msgspec.Struct, frozen=True):
+    """What is thought of a silent node: trusted, suspect, excused or convicted."""
+
+    state: str = ""
+    reason: str = ""
+
+
 class Node(msgspec.Struct, frozen=True):
     silence_s: float | None = None
     deadline_s: float | None = None
     suspect: bool = False
+    suspicion: Suspicion | None = None
     look: Look | None = None
 
 

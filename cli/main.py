@@ -468,7 +468,7 @@ def sim(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only what failed.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Simulate whole clusters on a virtual clock, with faults drawn from a seed, and hold every answer against the truth.
+    """Simulate whole clusters on a virtual clock, with faults drawn from a seed, and hold every answer against truth.
 
     Example: rankpulse sim --seeds 200; rankpulse sim --seed 7 --nodes 16 --verbose
     """

@@ -159,12 +159,14 @@ def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
         node["workers"],
         silent,
         deadline,
-        _suspect(node["look"]) if node["suspect"] else missing,
+        _suspect(node["suspicion"], node["look"]) if node["suspect"] else missing,
     )
 
 
-def _suspect(look: Mapping[str, Any] | None) -> str:
-    return f"SUSPECT, looked at directly: {look['answer']}" if look and look["answer"] else "SUSPECT"
+def _suspect(suspicion: Mapping[str, Any] | None, look: Mapping[str, Any] | None) -> str:
+    state = (suspicion or {}).get("state", "")
+    thought = "SUSPECT" if state in ("", "trusted") else state.upper()
+    return f"{thought}, looked at directly: {look['answer']}" if look and look["answer"] else thought
 
 
 def _run(run: Mapping[str, Any]) -> tuple[object, ...]:

@@ -1,11 +1,12 @@
 """What the monitor shows over HTTP: `/metrics`, `/healthz`, `/readyz`, `/state`. It changes nothing."""
 
+import asyncio
 import errno
 import ipaddress
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -14,6 +15,24 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from rankpulse.core.addresses import BadAddress, parse_listen
 
 log = logging.getLogger("rankpulse.monitor")
+
+
+BACKLOG: Final = 16  # the event loop complains of each of them when no file descriptor is left
+SAY_EVERY_S: Final = 60.0
+
+
+class SeldomSaid:
+    """An event loop's complaints; of connections that cannot be taken, which it repeats without end, one a minute."""
+
+    def __init__(self) -> None:
+        self._said_at = float("-inf")
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "socket.accept()" not in str(context.get("message")):
+            loop.default_exception_handler(context)
+        elif loop.time() - self._said_at >= SAY_EVERY_S:
+            self._said_at = loop.time()
+            log.error("no room for another connection (%s): pages and metrics are not served", context.get("exception"))
 
 
 class PortTaken(Exception):
@@ -45,10 +64,11 @@ class Pages:
         routes = {"/": self._index, "/metrics": self._metrics, "/state": self._json}
         app.add_routes([web.get(path, handler) for path, handler in routes.items()])
         app.add_routes([web.get("/healthz", self._health), web.get("/readyz", self._readiness)])
+        asyncio.get_running_loop().set_exception_handler(SeldomSaid())
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(self._runner, host, port, backlog=BACKLOG).start()
         except OSError as error:
             await self.stop()
             raise PortTaken(f"cannot listen on {listen}: {_why(error)}") from error

@@ -132,7 +132,7 @@ def test_an_endpoint_of_no_known_form_is_refused() -> None:
         ["config", "--check", "/"],
         ["status", "--cluster", "a/b"],
         ["status", "--cluster", ""],
-        ["monitor", "--preset", "fast"],
+        ["monitor", "--preset", "fastest"],
         ["monitor", "--listen", "nowhere"],
         ["agent", "--node", "../../etc", "--listen", ""],
         ["arm"],

@@ -76,7 +76,7 @@ def test_every_problem_is_told_at_once_with_its_source(tmp_path: Path) -> None:
         ('[store]\nendpoints = "one"\n', "store.endpoints"),
         ('cluster = "a/b"\n', "letters, digits"),
         ("cluster = 5\n", "cluster: must be a string"),
-        ('preset = "fast"\n', "choose one of"),
+        ('preset = "fastest"\n', "choose one of"),
         ("[detect]\nquantile = nan\n", "detect.quantile"),
     ],
 )

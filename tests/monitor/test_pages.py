@@ -1,5 +1,6 @@
 """What the monitor shows over HTTP."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankpulse.core.catalogue import MONITOR
-from rankpulse.monitor.http import Pages, PortTaken
+from rankpulse.monitor.http import Pages, PortTaken, SeldomSaid
 from rankpulse.monitor.metrics import SOURCES, registry
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.api import StoreStatus
@@ -254,3 +255,17 @@ async def test_places_that_cannot_be_had_are_told_with_the_right_remedy(listen: 
     with pytest.raises(PortTaken, match=part) as refused:
         await Site().pages.start(listen)
     assert "Another monitor" not in str(refused.value)
+
+
+def test_a_loop_without_file_descriptors_complains_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    complain = SeldomSaid()
+    for _ in range(200):
+        complain(
+            loop, {"message": "socket.accept() out of system resource", "exception": OSError(24, "too many files")}
+        )
+    complain(loop, {"message": "something else"})
+    loop.close()
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text for text in texts if "no room for another connection" in text] == texts[:1]
+    assert any("something else" in text for text in texts)
