@@ -68,13 +68,20 @@ def exceeded(run: RunView, fresh: Container[str], now: float, sighted_at: float)
     if seen:
         lasted_s = min(progress.stale_s() for progress in seen.values())
     elif round_.progress:
-        return None  # nobody is seen: that is told of as silence
+        told = [p.seen_at for rank, p in round_.progress.items() if _on_time(round_, rank, fresh)]
+        if not told:
+            return None  # nobody is seen: that is told of as silence
+        lasted_s = now - max(*told, sighted_at)
     else:
         lasted_s = now - max(round_.began_at, sighted_at)
     return _diagnosis(run, round_, seen, lasted_s, now) if lasted_s >= limit_s else None
 
 
 def _seen(round_: RoundView, rank: int, fresh: Container[str]) -> bool:
+    return _on_time(round_, rank, fresh) and not round_.progress[rank].untold
+
+
+def _on_time(round_: RoundView, rank: int, fresh: Container[str]) -> bool:
     return rank in round_.members and round_.members[rank].node in fresh
 
 
@@ -82,7 +89,7 @@ def _diagnosis(
     run: RunView, round_: RoundView, seen: dict[int, RankProgress], lasted_s: float, now: float
 ) -> Diagnosis:
     limit_s = run.clocks.settings.phase_ceiling_s
-    why = _why(seen)
+    why = _why(seen, begun=bool(round_.progress))
     reasons = [why, f"no phase may last longer than {limit_s:g} s without a word (detect.phase_ceiling_s)"]
     unseen = len(round_.members) - len(seen)
     if seen and unseen:
@@ -94,8 +101,10 @@ def _diagnosis(
     )  # fmt: skip
 
 
-def _why(seen: dict[int, RankProgress]) -> str:
+def _why(seen: dict[int, RankProgress], *, begun: bool) -> str:
     """What it does instead, in words that stay the same while it stands."""
+    if not seen and begun:
+        return "the beats of its nodes do not tell of its ranks any more"
     if not seen:
         return "the round has begun, and none of its ranks was ever seen"
     debugged = [rank for rank, progress in seen.items() if progress.state == "t"]

@@ -16,6 +16,21 @@ HEALED_KEPT, RESTARTS_KEPT = 200, 20
 WRITE_S = 60.0  # not more often, and only when something happened
 QUIET_WRITE_S = 600.0  # when nothing but watched time was added
 DAY_S = 86400.0
+MOST_DAYS, MOST_EVENTS = 1e9, 10**9
+
+
+def sane(record: FleetLearned) -> FleetLearned:
+    """What of a record can be: whatever stands in the store, the times that follow from it are times."""
+    healed_s = tuple(s for s in record.healed_s[-HEALED_KEPT:] if 0 < s <= DAY_S)
+    days = record.node_days if 0 <= record.node_days <= MOST_DAYS else 0.0  # nan lies nowhere
+    return msgspec.structs.replace(
+        record,
+        node_days=days,
+        deaths=min(max(record.deaths, 0), MOST_EVENTS),
+        healed=min(max(record.healed, len(healed_s)), MOST_EVENTS),
+        healed_s=healed_s,
+        restart_s=tuple(s for s in record.restart_s[-RESTARTS_KEPT:] if 0 <= s <= 7 * DAY_S),
+    )
 
 
 class FleetMemory:
@@ -32,8 +47,8 @@ class FleetMemory:
 
     def seen(self, record: FleetLearned) -> None:
         """What the store holds."""
-        self.stored = record
-        self.times = cost_rule.times(self._settings, record)
+        self.stored = sane(record)
+        self.times = cost_rule.times(self._settings, self.stored)
 
     def took_office(self) -> None:
         """Count on from what the store holds."""

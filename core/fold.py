@@ -236,12 +236,15 @@ class Folder:
             return
         going = [run.current for run in self.fleet.runs.values() if run.open() and run.rounds]
         busy = any(name in {m.node for m in round_.alive()} | {p.node for p in round_.places} for round_ in going)
-        if node.leaving or not busy:
+        if not busy:
             self.fold(node.goodbye_key)
             del self.fleet.nodes[name]
             self.say("info", f"{name} is no longer watched: its lease ended and no job needs it")
         else:
             node.lapsed_at = now
+            if node.leaving:  # a goodbye excuses it while its lease lasts; its job needs it still
+                self.fold(node.goodbye_key)
+                node.leaving, node.goodbye_key = False, ""
 
     def _node_state(self, state: r.NodeState, event: ev.Seen, leading: bool) -> None:
         if state.node in self.fleet.nodes:
@@ -357,7 +360,7 @@ class Folder:
         if obs.inc < node.inc:
             self.fold(event.key)
             return
-        node.leaving, node.goodbye_key, node.silent_since = True, event.key, None
+        node.leaving, node.goodbye_key, node.silent_since, node.afterwards = True, event.key, None, 0
         node.suspect.learn(LEFT, event.received_at, "its agent said goodbye")
 
     def _order_done(self, obs: r.Observation, event: ev.Seen) -> None:

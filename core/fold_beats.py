@@ -14,6 +14,8 @@ from rankpulse.core.views import NodeView, Process, RunView, Silence
 
 BEAT_SLACK = 1.5  # a beat may be that much longer than its interval
 _SEEN_AT, _STEP = attrgetter("clock.seen_at"), attrgetter("step")
+AFTERWARDS = 3  # beats after a goodbye: so many may have been under way
+AHEAD_BEATS, AHEAD_FACTOR = 60, 4.0  # by so much may what an agent says when looked at be ahead of its beats
 MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
 
 
@@ -65,7 +67,14 @@ class BeatFolder:
         """A heartbeat. This is where an engine spends its time: no call, loop or lookup here without need."""
         _, _, revision, now = event
         node = self._nodes.get(beat.node)
-        if node is None or beat.inc != node.inc or node.silent_since is not None or node.relisted or node.looked:
+        if (
+            node is None
+            or beat.inc != node.inc
+            or node.silent_since is not None
+            or node.relisted
+            or node.looked
+            or node.leaving
+        ):
             self._unusual(beat, now, revision)
             return
         beats = beat.seq - node.seq
@@ -77,6 +86,11 @@ class BeatFolder:
         if node.silence is not None:
             self._moved_meanwhile(node, node.silence, beat, now)
         node.seq = beat.seq
+
+    def _is_ahead(self, node: NodeView, beat: r.Beat, now: float) -> bool:
+        """Its number is beyond all that the time since the last beat allows: it would hide the beats to come."""
+        since_s = now - (node.arrival.last if node.arrival.last is not None else now)
+        return beat.seq - node.seq > AHEAD_BEATS + AHEAD_FACTOR * since_s / self._detect.heartbeat_interval_s
 
     def _unusual(self, beat: r.Beat, now: float, revision: int) -> None:
         """The beat of a new or restarted agent, one after a silence, or the first of a listing."""
@@ -105,7 +119,12 @@ class BeatFolder:
         """
         node = self._nodes.get(beat.node)
         known = node is not None and beat.inc == node.inc and beat.seq > node.seq
-        if node is None or not known or (node.looked is not None and (beat.inc, beat.seq) <= node.looked):
+        if (
+            node is None
+            or not known
+            or self._is_ahead(node, beat, now)
+            or (node.looked is not None and (beat.inc, beat.seq) <= node.looked)
+        ):
             return False
         node.steps = self._steps(node)
         self._rows(node, beat, now, revision)
@@ -137,6 +156,11 @@ class BeatFolder:
             node.leaving = False
             self._fold(node.goodbye_key)
             node.goodbye_key = ""
+        elif node.leaving:
+            node.afterwards += 1
+            if node.afterwards > AFTERWARDS:
+                self._fold(node.goodbye_key)
+                node.leaving, node.goodbye_key = False, ""
         node.arrival.beat(now)
 
     def _others_silent(self, node: NodeView) -> bool:

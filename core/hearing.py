@@ -159,7 +159,7 @@ class Hearing:
             node
             for node in late
             if self._quiet_s(node) >= self._detect.silence_ceiling_s
-            and not self._alive(node)
+            and not self._is_seen_to(node)
             and node.suspect.state != CONVICTED
             and self._witnesses.runs(node)
         ]
@@ -167,6 +167,12 @@ class Hearing:
             self._verdicts.tell(unheard(over, self._detect.silence_ceiling_s))
 
     # --- what is known
+
+    def _is_seen_to(self, node: NodeView) -> bool:
+        """Its agent answers; or its machine does, and peers on time will tell when its job waits for it."""
+        alive = self._alive(node)
+        peers = [self._witnesses.peers(run) for run in self._witnesses.runs(node)] if alive else []
+        return alive == ev.ANSWERED or (bool(alive) and all(one.best is not None for one in peers))
 
     def _soon_s(self) -> float:
         """Nothing follows from a shorter silence."""

@@ -21,6 +21,7 @@ from rankpulse.core.ordering import Ordering
 from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
 from rankpulse.core.stragglers import Stragglers
+from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.suspicion import Suspicions
 from rankpulse.core.tidy import Tidy
 from rankpulse.core.verdicts import joined
@@ -306,7 +307,16 @@ class Judge:
         if incident.klass != d.NODE_DEAD or incident.round in run.ordered or incident.asked_by:
             return False
         began = self._book.began.get(incident.id, self._desk.now)
-        return all(self._watch.verdicts.is_back(name, run.current, began) for name in incident.nodes)
+        back = self._watch.verdicts.is_back
+        return all(back(name, run.current, began) or self._vouched(name) for name in incident.nodes)
+
+    def _vouched(self, name: str) -> bool:
+        """The job has gone on with it since it was taken for dead."""
+        node = self._folder.fleet.nodes.get(name)
+        if node is None or not node.suspect.trail:
+            return False
+        last = node.suspect.trail[-1]
+        return (last.fact, last.state) == (VOUCHED, EXCUSED)
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""

@@ -38,6 +38,7 @@ class RankProgress:
     state: str = "?"
     moved: Moment = NEVER  # when a beat first showed this step and phase
     clock: NodeClock = field(default_factory=NodeClock)  # of its node, as long as the node's beats tell of it
+    untold: bool = False  # its node's beats do not tell of it any more: how it is, or whether, is not known
 
     @property
     def moved_at(self) -> float:
@@ -63,11 +64,11 @@ class RankProgress:
 
     def left(self, before: Moment) -> None:
         """Beats tell of it no longer; `before`: where its node's clock stood at the last that did."""
-        self.clock = NodeClock(*before)
+        self.clock, self.untold = NodeClock(*before), True
 
     def joined(self, clock: NodeClock, before: Moment) -> None:
         """Beats of a node tell of it again; what counts is the time since `before`, not that in which none did."""
         at, _, untimely = self.moved
         late = self.clock.untimely - untimely
         self.moved = (at, before[1] - self.stale_s(), before[2] - late)
-        self.clock = clock
+        self.clock, self.untold = clock, False

@@ -85,8 +85,15 @@ class Case(NamedTuple):
     mass: bool  # so many are silent that this observer may be the one that is cut off
 
     @property
+    def vouched(self) -> bool:
+        """In this silence the job has shown that it went on with them: it is their word that cannot be heard."""
+        return all(node.suspect.vouched for node in self.nodes)
+
+    @property
     def life_at(self) -> float:
-        return max(node.life_at(self.anew_at) for node in self.nodes)
+        """The last sign of life; of those for whom the job has vouched in this silence, the last move of the job."""
+        life_at = max(node.life_at(self.anew_at) for node in self.nodes)
+        return max([life_at, *(peers.moved_at for peers in self.peers)]) if self.vouched else life_at
 
     def unheard(self) -> bool:
         """Every one of them has been looked at since, and nothing came back."""
@@ -136,6 +143,8 @@ def _unwitnessed(case: Case, after_s: float, said: str) -> Weighed:
     if moved_at is not None:
         klass = d.UNKNOWN if moved_at - case.life_at > after_s / 2 else ""  # or they only finished what they were at
         return Weighed(LATE, f"{said}: others of it move on", klass, 0.3)
+    if case.vouched and not any(peers.overdue() for peers in case.peers):
+        return Weighed(LATE, f"{said}, and the job has gone on with it in this silence")
     if not case.unheard():
         return Weighed(LATE, f"{said}, and no direct look could be taken", d.UNKNOWN, 0.3)
     runs = tuple(peers.run for peers in case.peers)

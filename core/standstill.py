@@ -31,6 +31,7 @@ class Stand(NamedTuple):
     known: bool = True  # the run reports steps at all: else nobody can tell that it does not train
     limit_s: float = 0.0  # the longest deadline of the phases that its ranks are in
     trains: bool = True  # some of them are in a step, and no first one
+    vanished: tuple[Member, ...] = ()  # that their nodes' beats do not tell of any more, though no exit was seen
 
 
 EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
@@ -49,14 +50,16 @@ def standing(
     """
     round_ = run.current
     doubts = _Doubts(run, fresh, early_s, floor_s)
-    if not round_.exits and round_.witness in round_.progress and doubts.of(round_.witness):
+    witness = round_.progress.get(round_.witness)
+    if not round_.exits and witness is not None and not witness.untold and doubts.of(round_.witness):
         return None  # as nearly always: one rank that moves is enough
     if not _watched_whole(run, round_) or any(exit_.kind is not Kind.CLEAN for exit_ in round_.exits.values()):
         return None
     left = tuple(exit_.member for exit_ in round_.exits.values())
     if 2 * len(left) >= len(round_.members):
         return None  # most have ended by themselves: the rest is tidying up after the training
-    gone = {member.rank for member in left}
+    vanished = _vanished(round_, fresh, left)
+    gone = {member.rank for member in (*left, *vanished)}
     watched = {rank: progress for rank, progress in round_.progress.items() if rank not in gone}
     doubtful = next((rank for rank in watched if doubts.of(rank)), None)
     if doubtful is not None or not watched:
@@ -67,7 +70,14 @@ def standing(
     lasted_s = min(progress.stale_s() for progress in watched.values())
     limit_s = max(map(doubts.limit_s, watched.values()))
     trains = bool(round_.reporting()) and any(p.phase == PHASE_TRAIN for p in watched.values())
-    return Stand(watched, left, highest, lasted_s, spare_s >= 0, spare_s >= OVERDUE_S, known, limit_s, trains)
+    ripe, overdue = spare_s >= 0, spare_s >= OVERDUE_S
+    return Stand(watched, left, highest, lasted_s, ripe, overdue, known, limit_s, trains, vanished)
+
+
+def _vanished(round_: RoundView, fresh: Container[str], left: tuple[Member, ...]) -> tuple[Member, ...]:
+    """Ranks that nobody tells of although the beats of their nodes come."""
+    untold = (round_.members[rank] for rank, progress in round_.progress.items() if progress.untold)
+    return tuple(member for member in untold if member.node in fresh and member not in left)
 
 
 class _Doubts:
@@ -147,6 +157,9 @@ def _by_beats(round_: RoundView, stand: Stand, confidence: float, reasons: list[
     if stopped:
         reasons += [f"{name(member)} is stopped (state T), its peers wait for it" for member in stopped[:8]]
         return stopped, SURE
+    if stand.vanished:
+        reasons += [f"the agent does not tell of {name(member)} any more" for member in stand.vanished[:8]]
+        return list(stand.vanished), 0.6
     if stand.left:
         reasons += [f"{name(member)} ended by itself while the others train on" for member in stand.left[:8]]
         return list(stand.left), 0.6

@@ -55,7 +55,7 @@ class Tidy:
 
     def rosters(self) -> None:
         fleet, now = self._desk.folder.fleet, self._desk.now
-        for uid, number in list(fleet.changed_rosters):
+        for uid, number in sorted(fleet.changed_rosters):
             run = fleet.runs.get(uid)
             round_ = run.rounds.get(number) if run is not None else None
             if run is None or round_ is None:

@@ -68,6 +68,7 @@ class NodeView:
     looked: tuple[int, int] | None = None  # (inc, seq) of a direct look that told more than the store's beats so far
     silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
     goodbye_key: str = ""  # the observation in which it said so
+    afterwards: int = 0  # beats since it said so: the last ones may overtake it, an agent that goes on has not left
     clock: NodeClock = field(default_factory=NodeClock)
     rows: tuple[RankRow, ...] = ()  # those that were last placed one by one
     ranks: list[RankProgress | None] = field(default_factory=list)  # what each of them shows, None: it counts nowhere

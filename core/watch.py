@@ -90,7 +90,7 @@ class Watch:
 
     def _expect(self) -> None:
         """A round was written down or has changed: beats are expected of all its nodes, also where none ever came."""
-        for uid, number in self._fleet.changed_rosters:
+        for uid, number in sorted(self._fleet.changed_rosters):
             run = self._fleet.runs.get(uid)
             if run is None or not run.open() or not run.rounds or run.current.number != number:
                 continue

@@ -98,7 +98,7 @@ class Witnesses:
         """One rank that is seen to move says that the run moves. None: all must be looked at."""
         round_, enough_s = run.current, standstill_s(run, self._beat_s)
         mover, member = round_.mover, round_.members.get(round_.witness)
-        if mover is None or member is None or member.node not in self._on_time or enough_s is None:
+        if mover is None or mover.untold or member is None or member.node not in self._on_time or enough_s is None:
             return None
         if mover.phase != PHASE_TRAIN or mover.stale_s() >= enough_s or process_of(member) in round_.exits:
             return None
@@ -109,6 +109,8 @@ class Witnesses:
         for rank, progress in round_.progress.items():
             member = round_.members.get(rank)
             if member is None or member.node not in self._on_time or process_of(member) in round_.exits:
+                continue
+            if progress.untold:
                 continue
             peers.best = progress.step if peers.best is None else max(peers.best, progress.step)
             peers.moved_at = max(peers.moved_at, progress.moved_at)

@@ -1,7 +1,6 @@
 """A monitor of the simulation: its loop, election, executor, prober, canary and engine are the real ones."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
@@ -29,8 +28,6 @@ UTC: Final = 1_800_000_000.0
 Seen = tuple[str, float, r.Beat | None]  # what a direct look comes to, after how many seconds
 Look = Callable[[str], Seen]  # by node
 LATE_S: Final = 0.5  # a look that ends so much later than it should was slept through
-
-logging.getLogger("rankpulse.monitor").setLevel(logging.CRITICAL + 1)  # what it says is in the trace
 
 
 class Decision(NamedTuple):
