@@ -73,7 +73,7 @@ def _looks() -> list[Any]:
             "Who could never be looked at?",
             "1 for a node whose agent no direct look has reached, the first ten: its silence tells less. "
             "`rankpulse doctor` says why.",
-            Query(_top(f"1 - {ask.leader('rankpulse_node_reached', 'node', NODE)} > 0"), "{{node}}"),
+            Query(_top(f"1 - {ask.leader('rankpulse_node_reached', 'node', NODE)}"), "{{node}}"),
             stepped=True,
             size=(6, 7),
         ),

@@ -26,6 +26,8 @@ from rankpulse.drills.stage import NODES, Stage
 
 pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
 CLUSTER = "shown"
+# told only of a job that is slow by itself or in one of its ranks: a series per healthy rank would be thousands
+OF_THE_SLOW = ("rankpulse_run_straggler_ratio", "rankpulse_run_slowdown_ratio")
 RANGES = {"$__rate_interval": "30s", "$__interval": "1m", "$__range": "5m"}
 
 
@@ -150,6 +152,8 @@ async def test_every_panel_has_an_answer(scene: Scene, board: dict[str, Any]) ->
         found = []
         for title, target in targets_of(board):
             rows = await scene.prometheus.query(scene.filled(target["expr"]))
+            if not rows and any(name in target["expr"] for name in OF_THE_SLOW):
+                continue
             if not rows or any(row["value"][1] == "NaN" for row in rows):
                 found.append(f"{title}: {scene.filled(target['expr'])}: {rows}")
             wanted = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
@@ -185,6 +189,8 @@ async def test_every_variable_has_a_choice(scene: Scene, board: dict[str, Any]) 
 @pytest.mark.parametrize("metric", [*AGENT, *MONITOR], ids=lambda metric: metric.name)
 async def test_every_metric_is_really_emitted_with_its_labels(scene: Scene, metric: Metric) -> None:
     for name in wire_names(metric):
+        if name in OF_THE_SLOW:
+            pytest.skip("this job is not slow; tests/monitor/test_pages.py shows the metric of one that is")
         series = await eventually(
             lambda name=name: scene.prometheus.ask("/api/v1/series", **{"match[]": name}), 30.0, f"{name} scraped"
         )
