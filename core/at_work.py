@@ -96,13 +96,7 @@ class AtWork:
                 return None
             mine.number, mine.looked_at = mine.number + 1, desk.now
             mine.order = self._collect(run, f"collect-{max(stand.highest, 0)}-w{mine.number}")
-        stored = desk.folder.ordered(run.uid, run.current.number, mine.order.kind)
-        if stored is None:
-            key = desk.keys.order(run.uid, run.current.number, mine.order.kind)
-            desk.want(key, mine.order, "is it still at work?", once=True)
-        else:
-            mine.order = stored
-        everybody = answers.nodes(mine.order.order_id) >= {m.node for m in run.current.members.values()}
+        mine.order, everybody = desk.asked(run, mine.order, "is it still at work?")
         if not everybody and desk.now - mine.looked_at < self._wait_s:
             return None
         rows, keys = answers.rows(mine.order.order_id), answers.keys(mine.order.order_id)

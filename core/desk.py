@@ -108,6 +108,15 @@ class Desk:
         self.folder.say("warning", f"incident {id_}: {found.klass}: {found.summary}; action {choice.action}")
         return incident
 
+    def asked(self, run: RunView, order: r.Order, why: str) -> tuple[r.Order, bool]:
+        """An order of evidence as it stands, wanted while the store has none; and whether every node has answered."""
+        stored = self.folder.ordered(order.run_uid, order.round, order.kind)
+        if stored is None:
+            self.want(self.keys.order(order.run_uid, order.round, order.kind), order, why, once=True)
+        order = stored or order
+        nodes = {member.node for member in run.current.members.values()}
+        return order, self.folder.answers.nodes(order.order_id) >= nodes
+
     def change(self, incident: r.Incident, *changes: Callable[[r.Incident], r.Incident]) -> r.Incident:
         """Apply changes and remember the outcome."""
         for change in changes:

@@ -251,7 +251,7 @@ class FleetLearned(Record, frozen=True, kw_only=True):
     deaths: int = 0  # nodes convicted that did not come back by themselves
     healed_s: tuple[float, ...] = ()  # silences on every path that healed by themselves, the newest; seconds
     healed: int = 0  # of all
-    restart_s: tuple[float, ...] = ()  # what restarts cost: from the conviction until the lost work was done again
+    restart_s: tuple[float, ...] = ()  # what restarts cost: from the incident until the lost work was done again
 
 
 class CheckpointState(Record, frozen=True, kw_only=True):

@@ -93,13 +93,7 @@ class SecondLooks:
     def _heard(self, run: RunView, stand: Stand, mine: Look, found: Diagnosis) -> bool:
         """Whether the answers are in, or will not come; then they are weighed."""
         desk, answers = self._desk, self._desk.folder.answers
-        stored = desk.folder.ordered(run.uid, run.current.number, mine.order.kind)
-        if stored is None:
-            key = desk.keys.order(run.uid, run.current.number, mine.order.kind)
-            desk.want(key, mine.order, "does it still stand?", once=True)
-        else:
-            mine.order = stored
-        everybody = answers.nodes(mine.order.order_id) >= {m.node for m in run.current.members.values()}
+        mine.order, everybody = desk.asked(run, mine.order, "does it still stand?")
         if not everybody and desk.now - mine.asked_at < self._wait_s:
             return False
         rows = answers.rows(mine.order.order_id)

@@ -19,6 +19,10 @@ class BadSettings(ValueError):
         super().__init__("\n".join(problems))
         self.problems = problems
 
+    def __reduce__(self) -> tuple[type["BadSettings"], tuple[list[str]]]:
+        """From one process to another it stays a list, line by line."""
+        return BadSettings, (self.problems,)
+
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where etcd is and how we prove who we are."""

@@ -9,7 +9,6 @@ from rankpulse.bench.detect.counting import GPU_DAYS, garwood, rate
 from rankpulse.bench.detect.shift import Score, Shift
 
 FAILURES_PER_JOB_DAY: Final = z.FAILURES_PER_NODE_DAY * z.NODES
-SIDES = ("low", "high")
 
 
 def added(shifts: list[Shift]) -> dict[str, dict[str, Score]]:

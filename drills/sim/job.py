@@ -1,7 +1,7 @@
 """The model of a training job: ranks in lockstep, with run-ahead, phases, local SGD, and what a fault does to them.
 
 A plain model, not torch: what matters is what agents can see of it. Which round its torchruns are in is decided by the
-real rendezvous (`meets.py`).
+real rendezvous.
 """
 
 from collections.abc import Callable

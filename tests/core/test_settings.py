@@ -1,6 +1,7 @@
 """Settings: presets hold, and every problem is reported at once with its key."""
 
 import contextlib
+import copy
 import math
 
 import msgspec
@@ -156,3 +157,10 @@ _fields = st.sampled_from([field.name for field in msgspec.structs.fields(type(S
 def test_parsing_is_total(tree: dict) -> None:
     with contextlib.suppress(BadSettings):
         parse(tree)
+
+
+def test_what_is_wrong_is_told_line_by_line_also_by_another_process() -> None:
+    with pytest.raises(BadSettings) as told:
+        parse({"preset": "nope", "cluster": 3})
+    assert copy.copy(told.value).problems == told.value.problems
+    assert len(told.value.problems) == 2
