@@ -5,7 +5,7 @@ an outage, an election, an evaluation or a checkpoint are not spared.
 """
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Told:
     nodes_s: list[float] = field(default_factory=list)
     racks_s: list[float] = field(default_factory=list)  # until every node of the rack was named
     rack_decisions: list[int] = field(default_factory=list)  # incidents it took
+    innocents: int = 0  # living nodes that were named with the dead
     before: int = 0  # something else was convicted first: no detection time
     phases: dict[str, list[float]] = field(default_factory=dict)  # of nodes, by the phase in which they died
 
@@ -53,7 +54,8 @@ def die(
     told, past = Told(), Past(day, beats)
     for death in deaths:
         drive = Drive(day, beats, Job(line, way.manner, death), way, dict(learned or {}), past)
-        found, decisions, foreign = _one(drive, death)
+        found, decisions, foreign, innocent = _one(drive, death)
+        told.innocents += innocent
         if foreign:
             told.before += 1
         elif len(death.nodes) > 1:
@@ -65,8 +67,14 @@ def die(
     return told
 
 
-def _one(drive: Drive, death: Death) -> tuple[float, int, bool]:
-    """Seconds until all of the dead are named, by how many incidents, and whether somebody else was named before."""
+class _Outcome(NamedTuple):
+    seconds: float  # until all of the dead were named
+    decisions: int  # incidents it took
+    foreign: bool  # somebody else was named before
+    innocents: int  # named with them
+
+
+def _one(drive: Drive, death: Death) -> _Outcome:
     named: set[int] = set()
     incidents: set[str] = set()
     begin = lead_in(drive.day, death.at)
@@ -74,9 +82,9 @@ def _one(drive: Drive, death: Death) -> tuple[float, int, bool]:
         if verdict.klass not in drive.way.alarms or not verdict.nodes:
             continue
         if verdict.at < death.at or not death.nodes & set(verdict.nodes):
-            return np.inf, 0, True
+            return _Outcome(np.inf, 0, True, 0)
         named |= set(verdict.nodes)
         incidents.add(verdict.incident)
         if death.nodes <= named:
-            return verdict.at - death.at, len(incidents), False
-    return np.inf, len(incidents), False
+            return _Outcome(verdict.at - death.at, len(incidents), False, len(named - death.nodes))
+    return _Outcome(np.inf, len(incidents), False, len(named - death.nodes))

@@ -60,8 +60,8 @@ EVERYTHING: Final = Knowledge()
 
 
 class Way(NamedTuple):
-    """A way of running the engine. `least_s`: shorter silences of a node cannot lead to a conviction; `alarms`: the
-    classes of incident that count as one."""
+    """A way of running the engine. `least_s`: shorter silences of a node need not be driven through where the
+    operating point waits longer than that (see `patrol.least`); `alarms`: the classes of incident that count as one."""
 
     name: str
     settings: Settings

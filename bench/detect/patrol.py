@@ -20,6 +20,7 @@ from rankpulse.bench.detect.job import Job, Timeline
 from rankpulse.bench.detect.past import REMEMBERED_S, Past
 from rankpulse.bench.detect.senders import Beats, node_beats
 from rankpulse.bench.detect.trace import Day
+from rankpulse.core import cost_rule
 from rankpulse.core import records as r
 from rankpulse.core.fleet_learned import HEALED_KEPT
 
@@ -67,6 +68,12 @@ def disturbances(day: Day, beats: list[Beats], least_s: float) -> list[Span]:
     return sorted([*silences(beats, least_s), *healed])
 
 
+def least(way: Way, learned: r.FleetLearned | None) -> float:
+    """Shorter silences convict nobody: the way's own bound, or less where the cost rule has come to wait less."""
+    times = cost_rule.times(way.settings.detect, learned)
+    return min(way.least_s, times.node_s - z.INTERVAL_S, times.rack_s - z.INTERVAL_S)
+
+
 def lead_in(day: Day, at: float) -> float:
     """Where to begin, so that a minute of training lies before `at`, and jitter that deadlines remember (see past.py:
     what is learned while many are late together depends on what was learned before)."""
@@ -109,7 +116,7 @@ def patrol(
 ) -> Found:
     """A day without deaths: every conviction is a mistake, and restarts the job. `experience`: of days before."""
     drive, life = Drive(day, beats, Job(line, way.manner), way, past=past), Life(day, experience)
-    silent = [] if straight else disturbances(day, beats, way.least_s)
+    silent = [] if straight else disturbances(day, beats, least(way, experience))
     found, free_at = Found(day.seconds), 0.0
     todo = [Span(0.0, day.seconds)] if straight else stretches(day, silent, 0.0)
     while todo:

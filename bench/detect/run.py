@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from rankpulse.bench.detect import tally
+from rankpulse.bench.detect.keeping import BadPlace, Keeper, code
 from rankpulse.bench.detect.patrol import summed
 from rankpulse.bench.detect.plan import SEED, Plan, full, quick
 from rankpulse.bench.detect.shift import Shift, learn, work
@@ -26,7 +27,6 @@ from rankpulse.core.records import FleetLearned
 
 SCALES: Final = (0.2, 1.0, 5.0)
 MOST_DAYS: Final = 100_000
-KEPT: Final = "day-{:05d}.json"
 
 
 def run(
@@ -52,8 +52,13 @@ def run(
 
         return compare(plan.seed, json)
     place = Path(out) if out is not None else None
+    try:
+        keeper = Keeper(place, plan) if place is not None else None
+    except BadPlace as error:
+        print(error, file=sys.stderr)
+        return 2
     started = time.monotonic()
-    shifts = list(_shifts(plan, workers, place))
+    shifts = list(_shifts(plan, workers, keeper))
     report = _report(plan, shifts, time.monotonic() - started)
     _deliver(report, place, json)
     return 0
@@ -75,27 +80,30 @@ def _wrong(days: int | None, seed: int | None, scale: float, jobs: int | None) -
     return ""
 
 
-def _shifts(plan: Plan, workers: int, place: Path | None) -> Iterator[Shift]:
+def _shifts(plan: Plan, workers: int, keeper: Keeper | None) -> Iterator[Shift]:
     """Every day of the plan, as it ends; those kept from before first."""
-    kept = _kept(plan, place) if place is not None else {}
+    kept = keeper.days() if keeper is not None else {}
     missing = [number for number in range(plan.all_days) if number not in kept]
     yield from kept.values()
     from rankpulse.bench.detect.screen import progress
 
     with ProcessPoolExecutor(workers) as pool:
-        experience = _experience(plan, pool, place) if missing else None
+        experience = _experience(plan, pool, keeper) if missing else None
         with progress(plan.all_days, len(kept)) as advance:
             asked = [pool.submit(work, plan, number, experience) for number in missing]
             for done in as_completed(asked):
-                yield _keep(done.result(), place)
+                shift = done.result()
+                if keeper is not None:
+                    keeper.keep(shift)
+                yield shift
                 advance()
 
 
-def _experience(plan: Plan, pool: Executor, place: Path | None) -> FleetLearned:
+def _experience(plan: Plan, pool: Executor, keeper: Keeper | None) -> FleetLearned:
     """What the cost rule has learned before the first day."""
-    path = place / "experience.json" if place is not None else None
-    if path is not None and path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=FleetLearned)
+    kept = keeper.experience() if keeper is not None else None
+    if kept is not None:
+        return kept
     from rankpulse.bench.detect.screen import progress
 
     records = []
@@ -104,35 +112,9 @@ def _experience(plan: Plan, pool: Executor, place: Path | None) -> FleetLearned:
             records.append(record)
             advance()
     found = summed(records)
-    if path is not None:
-        path.write_bytes(msgspec.json.encode(found))
+    if keeper is not None:
+        keeper.keep_experience(found)
     return found
-
-
-def _kept(plan: Plan, place: Path) -> dict[int, Shift]:
-    """What an earlier run of this plan left there; the number of days may have grown."""
-    place.mkdir(parents=True, exist_ok=True)
-    said = place / "plan.json"
-    mine = msgspec.structs.replace(plan, days=0, more_days=0)
-    if said.exists() and msgspec.json.decode(said.read_bytes(), type=Plan) != mine:
-        raise SystemExit(f"{place} holds days of another plan: choose another directory, or empty it")
-    said.write_bytes(msgspec.json.format(msgspec.json.encode(mine)))
-    found = {}
-    for number in range(plan.all_days):
-        path = place / KEPT.format(number)
-        if path.exists():
-            shift = msgspec.json.decode(path.read_bytes(), type=Shift)
-            if shift.whole == (number < plan.days):
-                found[number] = shift
-    return found
-
-
-def _keep(shift: Shift, place: Path | None) -> Shift:
-    if place is not None:
-        path = place / KEPT.format(shift.day)
-        path.with_suffix(".tmp").write_bytes(msgspec.json.encode(shift))
-        path.with_suffix(".tmp").replace(path)
-    return shift
 
 
 def _report(plan: Plan, shifts: list[Shift], took_s: float) -> dict[str, Any]:
@@ -155,6 +137,7 @@ def _report(plan: Plan, shifts: list[Shift], took_s: float) -> dict[str, Any]:
         "days": plan.days,
         "plan": msgspec.to_builtins(plan),
         "version": _version(),
+        "code": code(),
         "command": _command(plan),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}",

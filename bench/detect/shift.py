@@ -22,6 +22,9 @@ from rankpulse.core import records as r
 NODE_STREAM, RANK_STREAM = "one sender per node", "one sender per rank"
 
 
+_COUNTS = ("mistakes", "restarts", "never", "before", "innocents", "trials")
+
+
 class Score(msgspec.Struct):
     """What one detector did on one day, or on several."""
 
@@ -33,6 +36,7 @@ class Score(msgspec.Struct):
     detection_s: list[float] = []
     never: int = 0  # deaths not told within the limit
     before: int = 0  # deaths where something else was convicted first
+    innocents: int = 0  # living nodes that were named with the dead
     racks_s: list[float] = []
     rack_decisions: list[int] = []
     others: dict[str, int] = {}  # further incidents, by class
@@ -42,7 +46,7 @@ class Score(msgspec.Struct):
 
     def add(self, other: "Score") -> None:
         self.senders_per_job = other.senders_per_job or self.senders_per_job
-        for name in ("job_days", "mistakes", "mistaken_s", "restarts", "never", "before", "driven_s", "trials"):
+        for name in (*_COUNTS, "job_days", "mistaken_s", "driven_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("detection_s", "racks_s", "rack_decisions"):
             setattr(self, name, [*getattr(self, name), *getattr(other, name)])
@@ -166,6 +170,7 @@ def _add(score: Score, told: Told) -> None:
     score.rack_decisions += told.rack_decisions
     score.never += sum(not np.isfinite(s) for s in (*told.nodes_s, *told.racks_s))
     score.before += told.before
+    score.innocents += told.innocents
     for phase, times in told.phases.items():
         score.phases.setdefault(phase, []).extend(s for s in times if np.isfinite(s))
 

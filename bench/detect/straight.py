@@ -41,7 +41,9 @@ def compare(seed: int, json: bool, rank_days: float = RANK_DAYS) -> int:
         print(json_.dumps({"seed": seed, "scale": SCALE, "rank_days": rank_days, "points": rows}))
     for row in rows:
         same = "the same" if row["same"] else "NOT THE SAME"
-        text = f"{row['name']}: {same}: {row['straight']} straight, {row['stretches']} in stretches"
+        count = len(row["straight"])
+        told = f"{count} convictions" if count else "nobody was convicted either way, which tells little"
+        text = f"{row['name']}: {same}, {told}: {row['straight']} straight, {row['stretches']} in stretches"
         print(f"{text} ({row['driven_s']:.0f} of {day.seconds:.0f} s driven)", file=sys.stderr)
     return 0 if all(row["same"] for row in rows) else 1
 

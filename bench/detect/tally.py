@@ -8,6 +8,7 @@ from rankpulse.bench.detect import parameters as z
 from rankpulse.bench.detect.counting import GPU_DAYS, garwood, rate
 from rankpulse.bench.detect.shift import Score, Shift
 
+LEAST_FOR_P99: Final = 299  # 0.99 ** 299 < 5 %: fewer values than that may all lie below the 99th percentile
 FAILURES_PER_JOB_DAY: Final = z.FAILURES_PER_NODE_DAY * z.NODES
 
 
@@ -29,8 +30,8 @@ def percentile(values: list[float], share: float) -> float | None:
 
 
 def p99_interval(values: list[float]) -> tuple[float, float] | None:
-    """95 % for the 99th percentile, by order statistics. The upper end is the maximum where the sample is too small."""
-    if not values:
+    """95 % for the 99th percentile, by order statistics. None where the sample is too small to have an upper end."""
+    if len(values) < LEAST_FOR_P99:
         return None
     ordered, count = sorted(values), len(values)
     over = 0.01 * count
@@ -55,6 +56,7 @@ def figures(name: str, score: Score) -> dict[str, Any]:
         "deaths": len(seen) + score.never,
         "deaths_never_told": score.never,
         "deaths_after_a_mistake": score.before,
+        "innocents_named_with_the_dead": score.innocents,
         "rank_days": rank_days,
         "mistakes": score.mistakes,
         "mistake_s": score.mistaken_s / score.mistakes if score.mistakes and score.mistaken_s else None,

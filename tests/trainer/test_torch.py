@@ -331,7 +331,7 @@ def test_a_job_of_two_ranks_under_torchrun(job: Any, tmp_path: Path, how: str) -
     script.write_text(TRAIN)
     done = torchrun(job, script, "--max-restarts=2", "--rdzv-id=a job, ☃ 1", how)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("rankpulse: restarts will fail") == 1, "by local rank 0 only"
+    assert done.stderr.count("rankpulse: restarts will fail") == 1, f"not by local rank 0 only:\n{done.stderr}"
     said = sorted(job.slots(), key=lambda one: one.identity["rank"])
     assert [one.identity["rank"] for one in said] == [0, 1]
     for one in said:
