@@ -8,6 +8,7 @@ from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import RoundView, RunView, process_of
 
 CAUSE_WINDOW = 3.0  # times settle_s: what dies later, torchelastic's grace over or a person impatient, is a consequence
+EXPLAINED = 0.3  # times settle_s: an exception of its own is the cause, unless the death before it was told of later
 GRACE_S = 20.0  # torchelastic, Slurm and Kubernetes all wait 30 s between SIGTERM and SIGKILL
 HELD_STOP_S = 10.0  # whoever asks workers to end asks their holders, too: one that waits for so long was not asked
 CAUSES = (Kind.KILLED, Kind.FAILED, Kind.ABORTED)
@@ -93,7 +94,7 @@ def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSe
     ]
     strongest = max(exit_.kind for exit_ in window)
     first = next(exit_ for exit_ in window if exit_.kind == strongest)
-    if strongest is not Kind.KILLED and now - first.received_at < settings.settle_s and round_.alive():
+    if strongest is not Kind.KILLED and now - first.received_at < _settled_s(first, settings) and round_.alive():
         return None  # an exception may be the echo of a death that is still on its way to us
     until = first.received_at + settings.settle_s
     if strongest is Kind.KILLED:  # several at once have one cause, the machine's memory for one
@@ -118,6 +119,11 @@ def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSe
         first.received_at,
         first.what if strongest is Kind.FAILED else "",
     )
+
+
+def _settled_s(first: Exit, settings: DetectSettings) -> float:
+    """How long a failure waits for its cause. A death that is told of later still corrects the incident."""
+    return settings.settle_s * (EXPLAINED if first.kind is Kind.FAILED and first.explained else 1.0)
 
 
 def _stop(

@@ -48,6 +48,7 @@ class Exit(NamedTuple):
     launcher: Launcher
     received_at: float
     revision: int
+    explained: bool = False  # it left an exception
     held: bool = False  # its holder waits for a verdict: torchelastic has not noticed
 
 
@@ -57,8 +58,9 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     number = signal if isinstance(signal, int) else None
     launcher = Launcher(obs.node, obs.run.launcher if obs.run is not None else "")
     terminated = number == 15 or obs.detail.get("code") == 143
-    held = obs.detail.get("held") is True
-    return Exit(key, member, kind_of(obs), number, terminated, in_words(obs), launcher, received_at, revision, held)
+    held, explained = obs.detail.get("held") is True, bool(obs.detail.get("error"))
+    what = in_words(obs)
+    return Exit(key, member, kind_of(obs), number, terminated, what, launcher, received_at, revision, explained, held)
 
 
 def kind_of(obs: Observation) -> Kind:

@@ -65,6 +65,31 @@ def test_a_victim_heard_first_does_not_take_the_blame() -> None:
     assert [m.rank for m in incident.culprits] == [2]
 
 
+def test_an_exception_of_its_own_is_told_soon_and_corrected_by_a_death_that_comes_later() -> None:
+    world, procs = trained()
+    world.ends(procs[0], code=1, error="ValueError", message="no such shard")
+    world.run(0.1)
+    assert world.incidents() == [], "its cause may be on its way"
+    world.run(0.2)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [0]
+    world.ends(procs[2], signal=9)
+    world.run(0.2)
+    [incident] = world.incidents()
+    assert (incident.klass, [m.rank for m in incident.culprits]) == ("worker_dead", [2])
+    assert any(line.text.startswith("corrected: ") for line in incident.trail)
+
+
+def test_an_exit_code_without_a_word_waits_for_its_cause() -> None:
+    world, procs = trained()
+    world.ends(procs[0], code=1)
+    world.run(0.5)
+    assert world.incidents() == []
+    world.run(0.5)
+    [incident] = world.incidents()
+    assert [m.rank for m in incident.culprits] == [0]
+
+
 def test_victims_alone_are_an_honest_unknown_until_the_cause_is_heard() -> None:
     world, procs = trained()
     world.ends(procs[0], code=1, error="RuntimeError", message=GLOO)

@@ -287,6 +287,7 @@ import torch.distributed as dist
 from rankpulse.trainer import attach
 
 pulse = attach()
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -331,8 +332,11 @@ def test_a_job_of_two_ranks_under_torchrun(job: Any, tmp_path: Path, how: str) -
     script.write_text(TRAIN)
     done = torchrun(job, script, "--max-restarts=2", "--rdzv-id=a job, ☃ 1", how)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("rankpulse: restarts will fail") == 1, f"not by local rank 0 only:\n{done.stderr}"
-    said = sorted(job.slots(), key=lambda one: one.identity["rank"])
+    begun = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("attempt ")]
+    attempts = 1 + max(int(attempt) for attempt, _ in begun)  # gloo may lose a connection by itself on a busy machine
+    assert done.stderr.count("rankpulse: restarts will fail") == attempts, f"not by local rank 0 only:\n{done.stderr}"
+    pids = {int(pid) for attempt, pid in begun if int(attempt) == attempts - 1}
+    said = sorted((one for one in job.slots() if one.identity["pid"] in pids), key=lambda one: one.identity["rank"])
     assert [one.identity["rank"] for one in said] == [0, 1]
     for one in said:
         assert one.ending == {"kind": "closed"}
