@@ -30,8 +30,10 @@ def number(value: float | None, digits: int = 3) -> str:
 def between(row: dict[str, Any], name: str) -> str:
     """A figure with its interval."""
     span = row.get(name + "_95")
-    if row.get(name) is None or span is None:
+    if row.get(name) is None:
         return "-"
+    if span is None:
+        return number(row[name])
     return f"{number(row[name])} ({number(span[0])} to {number(span[1])})"
 
 
