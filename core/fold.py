@@ -25,6 +25,7 @@ from rankpulse.core.words import printable
 LINES_MAX = 2000
 ACKS_MAX = 10_000  # of orders that were carried out: who only stands by lets the oldest go
 RESTART, RELEASE = "restart", "release"  # kinds of order: a round ends, and: holders end with their trainers
+KILL = "kill"  # every worker of the round that still lives is killed
 
 
 class Folder:

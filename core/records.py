@@ -293,8 +293,9 @@ class CheckpointState(Record, frozen=True, kw_only=True):
 class Order(Record, frozen=True, kw_only=True):
     """`orders/<run_uid>/<round>/<kind>`: created once, under the leader's epoch. Void for any other process.
 
-    Kinds: `restart` (all nodes of the round stop and meet again), `release` (holders end with their trainer's status:
-    what torchelastic does then is its own affair), `collect-<n>` (tell what the ranks are doing).
+    Kinds: `restart` (all nodes of the round stop and meet again), `kill` (the second rung: every worker of the round
+    that still lives gets SIGKILL), `release` (holders end with their trainer's status: what torchelastic does then is
+    its own affair), `collect-<n>` (tell what the ranks are doing).
     """
 
     order_id: str
@@ -312,6 +313,7 @@ class Order(Record, frozen=True, kw_only=True):
     culprits: tuple[Member, ...] = ()  # killed at once, so that nobody waits for them; the others get the grace
     grace_s: float = 0.0  # between the end that torchelastic asks for (SIGTERM) and SIGKILL
     resume_before_step: int = -1  # of a restart: what is loaded next is of an earlier step than this, -1: no limit
+    without: tuple[str, ...] = ()  # of a restart: nodes that the next round neither includes nor waits for
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -359,6 +361,8 @@ class Incident(Record, frozen=True, kw_only=True):
     fault_step: int = -1  # the highest step of the round when the incident was opened
     lost_steps: int | None = None  # steps of the broken round beyond the one that the run resumed from
     resume_before_step: int = -1  # a person's limit for what is resumed from, -1: none
+    rung: str = ""  # how far the action has come: "" | order | kill | webhook | page
+    acked: int = 0  # acknowledgements of the order that the story tells of
 
 
 class Arm(Record, frozen=True, kw_only=True):
@@ -402,6 +406,7 @@ class Gate(Record, frozen=True, kw_only=True):
     epoch: int
     at: float
     without: tuple[str, ...] = ()  # nodes that must stay out
+    lost: tuple[str, ...] = ()  # nodes that are dead: not in this round, and not waited for; nobody refuses them
     resume_before_step: int = -1  # a limit that stands for the run, -1: none
     resume_before_round: int = 0  # the round in which it was asked for
 
