@@ -112,6 +112,18 @@ class Keys:
     def arm(self) -> str:
         return f"{self.prefix}policy/arm"
 
+    def run_mode(self, run_uid: str) -> str:
+        return f"{self.prefix}policy/runs/{check_name(run_uid, 'run_uid')}"
+
+    def breaker(self) -> str:
+        return f"{self.prefix}policy/breaker"
+
+    def maintenance(self, node: str) -> str:
+        return f"{self.prefix}maintenance/{check_name(node, 'node')}"
+
+    def spent(self) -> str:
+        return f"{self.prefix}learned/spent"
+
     def requests(self) -> str:
         return f"{self.prefix}requests/"
 
@@ -219,6 +231,11 @@ def _order_key(parts: list[str]) -> Parsed:
     return Parsed(records.Order, {"run_uid": parts[1], "round": int(parts[2]), "kind": parts[3]})
 
 
+def _one_of(name: str, kinds: dict[str, type[records.Record]]) -> Parsed | None:
+    kind = kinds.get(name)
+    return Parsed(kind, {}) if kind else None
+
+
 def _run_name(run_uid: str) -> str:
     """A run_uid that cannot be taken for one of the other names under rdzv/."""
     if run_uid in ("labels", "agents"):
@@ -254,7 +271,9 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("rdzv", 4): _rdzv_key,
     ("incidents", 2): lambda parts: Parsed(records.Incident, {"id": parts[1]}),
     ("leader", 1): lambda parts: Parsed(records.Leader, {}),
-    ("learned", 2): lambda parts: Parsed(records.FleetLearned, {}) if parts[1] == "fleet" else None,
-    ("policy", 2): lambda parts: Parsed(records.Arm, {}) if parts[1] == "arm" else None,
+    ("learned", 2): lambda parts: _one_of(parts[1], {"fleet": records.FleetLearned, "spent": records.Spent}),
+    ("policy", 2): lambda parts: _one_of(parts[1], {"arm": records.Arm, "breaker": records.Breaker}),
+    ("policy", 3): lambda parts: Parsed(records.RunMode, {"run_uid": parts[2]}) if parts[1] == "runs" else None,
+    ("maintenance", 2): lambda parts: Parsed(records.Maintenance, {"node": parts[1]}),
     ("requests", 2): lambda parts: Parsed(records.Request, {"id": parts[1]}),
 }

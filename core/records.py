@@ -363,6 +363,7 @@ class Incident(Record, frozen=True, kw_only=True):
     resume_before_step: int = -1  # a person's limit for what is resumed from, -1: none
     rung: str = ""  # how far the action has come: "" | order | kill | webhook | page
     acked: int = 0  # acknowledgements of the order that the story tells of
+    drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
 
 
 class Arm(Record, frozen=True, kw_only=True):
@@ -374,17 +375,42 @@ class Arm(Record, frozen=True, kw_only=True):
     at: float
 
 
+class RunMode(Record, frozen=True, kw_only=True):
+    """`policy/runs/<run_uid>`: what may be done about one run. Absent: as for the cluster."""
+
+    run_uid: str
+    mode: str  # armed | observe | paused
+    author: str
+    reason: str
+    at: float
+    then: str = ""  # of paused: the mode to return to, "" for none of its own
+
+
+class Breaker(Record, frozen=True, kw_only=True):
+    """`policy/breaker`: while it is open nothing is ordered and nobody is cordoned. Absent: closed.
+
+    The monitor opens it, and closes it at a person's request only.
+    """
+
+    open: bool
+    author: str
+    reason: str
+    at: float
+
+
 class Request(Record, frozen=True, kw_only=True):
     """`requests/<id>`: an operator asks for an action; the monitor answers by acting or by refusing with the reason."""
 
     id: str
-    kind: str  # restart | cordon | uncordon
+    kind: str  # restart | cordon | uncordon | maintenance | maintenance_end | breaker_close
     run_uid: str  # "" for those about a node
     author: str
     reason: str
     at: float
-    node: str = ""  # of cordon and uncordon
+    node: str = ""  # of those about a node
     resume_before_step: int = -1  # of restart, -1: no limit
+    drain: bool = False  # of cordon: jobs leave the node after their next checkpoint
+    for_s: float = 0.0  # of cordon: lifted after so long, 0: by a person only
 
 
 class Cordon(Record, frozen=True, kw_only=True):
@@ -394,6 +420,30 @@ class Cordon(Record, frozen=True, kw_only=True):
     author: str
     reason: str
     at: float
+    owner: str = "person"  # | rankpulse
+    incident: str = ""  # that led to it, of those by rankpulse
+    until: float = 0.0  # UTC, by the leader's own clock; 0: until somebody lifts it
+    drain: bool = False  # jobs that run on it leave it after their next checkpoint
+
+
+class Maintenance(Record, frozen=True, kw_only=True):
+    """`maintenance/<node>`: its silence is nobody's fault, no round includes it, and jobs on it leave it."""
+
+    node: str
+    author: str
+    reason: str
+    at: float
+
+
+class Spent(Record, frozen=True, kw_only=True):
+    """`learned/spent`: how old the incidents are that budgets and strikes count, so that a new leader forgets none.
+
+    Ages are by the monitors' own clocks: what passes while none leads does not count.
+    """
+
+    at: float
+    ages_s: dict[str, float] = {}  # incident -> seconds since it was opened
+    pardoned: tuple[str, ...] = ()  # of them, those that are no strike any more: their node was uncordoned
 
 
 class Gate(Record, frozen=True, kw_only=True):

@@ -97,6 +97,14 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     orders_per_run: int = 3  # without a step of progress in between; then only a person restarts it
     hang_act_s: float = 30.0  # a standstill that is shorter is watched, and nobody is disturbed: it may pass by itself
     grace_s: float = 5.0  # for the workers of a round that is ended to end by themselves; the culprit gets none
+    backoff_s: float = 10.0  # between two orders for a run without progress in between, twice as long each time
+    orders_per_node: int = 5  # because of one node; an order counts less and less
+    orders_per_fleet: int = 20
+    budget_window_s: float = 3600.0  # after which an order counts no more; four times as fast where its run went on
+    strikes: int = 3  # incidents of which one node alone is the culprit: it is cordoned. 0: never
+    strikes_window_s: float = 86400.0
+    shrink: bool = True  # a job may go on with fewer nodes than it had, down to what it was launched with (--nnodes)
+    breaker_share: float = 0.3  # more of the nodes than this, and two, silent or cordoned by rankpulse: all acting ends
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,7 +163,7 @@ PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
             "stop_settle_s": 40.0,
             "hang_floor_s": 2.0,
         },
-        "policy": {"hang_act_s": 0.0, "grace_s": 1.0},
+        "policy": {"hang_act_s": 0.0, "grace_s": 1.0, "backoff_s": 1.0},
         "monitor": {"lease_ttl_s": 5.0, "tick_interval_s": 0.1},
     },
 }
@@ -228,6 +236,13 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "policy.orders_per_run": (0, 1_000_000),
     "policy.hang_act_s": (0, _DAY_S),
     "policy.grace_s": (0, 3600),
+    "policy.backoff_s": (0, 3600),
+    "policy.orders_per_node": (0, 1_000_000),
+    "policy.orders_per_fleet": (0, 1_000_000),
+    "policy.budget_window_s": (1, 7 * _DAY_S),
+    "policy.strikes": (0, 1000),
+    "policy.strikes_window_s": (1, 7 * _DAY_S),
+    "policy.breaker_share": (0, 1),
 }
 _FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that may be empty
     "agent.node": check_name,
