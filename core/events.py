@@ -5,7 +5,7 @@
 
 from typing import NamedTuple, TypeAlias
 
-from rankpulse.core.records import Beat, Record
+from rankpulse.core.records import Beat, Outgoing, Record
 
 
 class Seen(NamedTuple):
@@ -96,8 +96,26 @@ class Probed(NamedTuple):
     received_at: float
 
 
+# what an attempt to deliver an event to a webhook can come to
+TAKEN = "taken"  # the target said that it has it
+FAILED = "failed"  # it did not, or nobody knows: try again
+GONE = "gone"  # the target wants no more of these, for good
+UNSENT = "unsent"  # nothing was sent: this monitor does not lead any more
+
+
+class Posted(NamedTuple):
+    """What came of an attempt to deliver an event."""
+
+    key: str
+    number: int  # of the `Post` that asked for it
+    outcome: str  # taken | failed | gone | unsent
+    detail: str  # in words, for people
+    pause_s: float  # the target asked to be left alone for so long, 0: it did not
+    received_at: float
+
+
 Event: TypeAlias = (
-    Seen | Gone | Garbled | Relisted | SightLost | SightBack | CanarySeen | TookOffice | LeftOffice | Probed
+    Seen | Gone | Garbled | Relisted | SightLost | SightBack | CanarySeen | TookOffice | LeftOffice | Probed | Posted
 )
 
 
@@ -140,5 +158,13 @@ class Probe(NamedTuple):
     number: int
 
 
-Action: TypeAlias = Write | Create | Erase | Say | Probe
+class Post(NamedTuple):
+    """Tell a webhook of this event, which stands in the store. What comes of it is told as `Posted`, once."""
+
+    key: str
+    outgoing: Outgoing
+    number: int  # of the attempt, from 1
+
+
+Action: TypeAlias = Write | Create | Erase | Say | Probe | Post
 """Done in order. When one fails the rest of the batch is dropped and the engine is told by the next listing."""

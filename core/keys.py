@@ -136,6 +136,12 @@ class Keys:
     def cordon(self, node: str) -> str:
         return self.cordons() + check_name(node, "node")
 
+    def outbox(self) -> str:
+        return f"{self.prefix}outbox/"
+
+    def outgoing(self, event: str, target: str) -> str:
+        return f"{self.outbox()}{check_name(event, 'event')}/{check_name(target, 'target')}"
+
     def gates(self) -> str:
         return f"{self.prefix}gates/"
 
@@ -270,6 +276,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("rdzv", 3): _rdzv_key,
     ("rdzv", 4): _rdzv_key,
     ("incidents", 2): lambda parts: Parsed(records.Incident, {"id": parts[1]}),
+    ("outbox", 3): lambda parts: Parsed(records.Outgoing, {"event": parts[1], "target": parts[2]}),
     ("leader", 1): lambda parts: Parsed(records.Leader, {}),
     ("learned", 2): lambda parts: _one_of(parts[1], {"fleet": records.FleetLearned, "spent": records.Spent}),
     ("policy", 2): lambda parts: _one_of(parts[1], {"arm": records.Arm, "breaker": records.Breaker}),

@@ -363,6 +363,7 @@ class Incident(Record, frozen=True, kw_only=True):
     resume_before_step: int = -1  # a person's limit for what is resumed from, -1: none
     rung: str = ""  # how far the action has come: "" | order | kill | webhook | page
     acked: int = 0  # acknowledgements of the order that the story tells of
+    told: tuple[str, ...] = ()  # what is told of it outside, as `<event>/<target>`: page, restart, closed
     drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
 
 
@@ -409,6 +410,7 @@ class Request(Record, frozen=True, kw_only=True):
     at: float
     node: str = ""  # of those about a node
     resume_before_step: int = -1  # of restart, -1: no limit
+    about: str = ""  # of webhook_test: a target; of webhook_retry: `<event>` or `<event>/<target>`; "": all
     drain: bool = False  # of cordon: jobs leave the node after their next checkpoint
     for_s: float = 0.0  # of cordon: lifted after so long, 0: by a person only
 
@@ -444,6 +446,24 @@ class Spent(Record, frozen=True, kw_only=True):
     at: float
     ages_s: dict[str, float] = {}  # incident -> seconds since it was opened
     pardoned: tuple[str, ...] = ()  # of them, those that are no strike any more: their node was uncordoned
+
+
+class Outgoing(Record, frozen=True, kw_only=True):
+    """`outbox/<event>/<target>`: something to be told to a webhook, created once. Its event never changes.
+
+    `event` is the decision that it tells of (`<incident>-page`, `-restart`, `-closed`), or `test-<request>`.
+    """
+
+    event: str
+    target: str
+    body: str  # a CloudEvent as JSON; "" once it was delivered
+    first_at: float
+    incident: str = ""  # "" of a test
+    state: str = "pending"  # pending | delivered | dead (given up: a person may have it tried anew)
+    attempts: int = 0
+    next_at: float = 0.0  # when the next attempt is due, roughly; 0: at once, or none follows
+    last_error: str = ""  # of the last attempt that failed
+    ended_at: float | None = None  # delivered or given up
 
 
 class Gate(Record, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rankpulse.core import codec
-from rankpulse.core.events import Action, Create, Erase, Probe, Say, Write
+from rankpulse.core.events import Action, Create, Erase, Post, Probe, Say, Write
 from rankpulse.core.keys import Keys
 from rankpulse.core.words import printable
 from rankpulse.monitor.election import Election, Term
@@ -56,7 +56,7 @@ class Executor:
             if isinstance(group[0], Say):
                 say(group)
                 continue
-            if isinstance(group[0], Probe):
+            if isinstance(group[0], Probe | Post):
                 continue
             result, at, reason = await self._one(group)
             self._vitals.actions[type(group[0]).__name__.lower(), result] += len(group)
@@ -128,4 +128,4 @@ def _write(action: Action) -> StoreWrite:
 
 
 def _key(action: Action) -> str:
-    return "" if isinstance(action, Say | Probe) else action.key
+    return "" if isinstance(action, Say | Probe | Post) else action.key
