@@ -40,7 +40,7 @@ def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool =
     _override(tree, _from_flags(flags))
     try:
         settings = parse(tree)
-        if files and (missing := problems(settings.store) + _bad_token_file(settings.probe.token_file)):
+        if files and (missing := problems(settings.store) + _bad_files(settings)):
             raise BadSettings(missing)
     except BadSettings as error:
         source = str(path) if path else "command line and environment"
@@ -48,9 +48,13 @@ def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool =
     return settings
 
 
-def _bad_token_file(path: str) -> list[str]:
-    why = problem(path) if path else ""
-    return [f"probe.token_file: {why}"] if why else []
+def _bad_files(settings: Settings) -> list[str]:
+    """Of the other sections, as `store.files.problems` of the store's."""
+    named = [("probe.token_file", settings.probe.token_file)]
+    for number, target in enumerate(settings.webhook.targets):
+        where = f"webhook.targets[{number}]"
+        named += [(f"{where}.secret_file", target.secret_file), (f"{where}.ca_file", target.ca_file)]
+    return [f"{setting}: {why}" for setting, path in named if path and (why := problem(path))]
 
 
 def find(explicit: str | None, environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -123,5 +127,9 @@ def as_toml(settings: Settings) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Numbers, strings, booleans and lists are written alike in JSON and TOML."""
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+    """Numbers, strings and booleans are written alike in JSON and TOML; tables are written in the line."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -10,6 +10,8 @@ import msgspec
 
 from rankpulse.core.addresses import BadAddress, is_loopback, parse_endpoint, parse_listen, parse_peer
 from rankpulse.core.keys import BadName, check_name
+from rankpulse.core.targets import WebhookTarget
+from rankpulse.core.targets import problems as bad_targets
 
 
 class BadSettings(ValueError):
@@ -107,6 +109,16 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     breaker_share: float = 0.3  # more of the nodes than this, and two, silent or cordoned by rankpulse: all acting ends
 
 
+class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is told of events outside, and how long that is tried."""
+
+    targets: tuple[WebhookTarget, ...] = ()
+    timeout_s: float = 10.0  # of one attempt
+    retry_s: float = 1.0  # after the first attempt that failed; twice as long after each further one
+    retry_max_s: float = 60.0  # never longer
+    give_up_after_s: float = 86400.0  # of waiting between attempts, all together
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything, by section. `preset` chooses the defaults that the other sections then change."""
 
@@ -118,6 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     probe: ProbeSettings = ProbeSettings()
     monitor: MonitorSettings = MonitorSettings()
     policy: PolicySettings = PolicySettings()
+    webhook: WebhookSettings = WebhookSettings()
 
 
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
@@ -213,6 +226,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "probe": ProbeSettings,
     "monitor": MonitorSettings,
     "policy": PolicySettings,
+    "webhook": WebhookSettings,
 }
 CANARY_EVERY_S: Final = 1.0  # how often a monitor writes its own key
 _DAY_S: Final = 86400.0
@@ -236,6 +250,10 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "policy.orders_per_run": (0, 1_000_000),
     "policy.hang_act_s": (0, _DAY_S),
     "policy.grace_s": (0, 3600),
+    "webhook.timeout_s": (0.05, 60),
+    "webhook.retry_s": (0.1, 3600),
+    "webhook.retry_max_s": (0.1, 3600),
+    "webhook.give_up_after_s": (1, 30 * _DAY_S),
     "policy.backoff_s": (0, 3600),
     "policy.orders_per_node": (0, 1_000_000),
     "policy.orders_per_fleet": (0, 1_000_000),
@@ -268,6 +286,11 @@ _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...
         ("detect.observer_gap_s", "monitor.tick_interval_s"),
         lambda gap, tick: gap > 2 * tick,
         "detect.observer_gap_s must be more than twice monitor.tick_interval_s: the monitor would always seem asleep",
+    ),
+    (
+        ("webhook.retry_s", "webhook.retry_max_s"),
+        lambda first, longest: first <= longest,
+        "webhook.retry_s must not exceed webhook.retry_max_s",
     ),
     (("store.endpoints",), bool, "store.endpoints must name at least one host:port"),
     (
@@ -338,7 +361,8 @@ def _problems(sections: Mapping[str, Any], unsure: Set[str]) -> list[str]:
     problems += [
         text for keys, holds, text in _COMBINATIONS if not bad.intersection(keys) and not holds(*map(said, keys))
     ]
-    return problems + _bad_endpoints(sections["store"])
+    targets = [] if "webhook.targets" in bad else bad_targets(sections["webhook"].targets)
+    return problems + _bad_endpoints(sections["store"]) + targets
 
 
 def _refusal(key: str, check: Callable[[str, str], object], text: str) -> list[str]:
