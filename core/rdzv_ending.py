@@ -38,7 +38,8 @@ def leave(view: View, run_uid: str, node: str, launcher: str, outcome: str, reas
 def _closing(view: View, run: Run, launch: r.Launch, who: Torchrun, outcome: str, reason: str) -> r.Launch | None:
     """The launch as this torchrun leaves it, if that ends it. (Was the newest meeting not seen, its guard fails.)"""
     member = any((p.node, p.launcher) == who for p in run.members)
-    if member and outcome in ("finished", "failed") and who[0] not in view.cordons:
+    counts = who[0] not in view.cordons and who[0] not in run.lost  # the others go on without it
+    if member and counts and outcome in ("finished", "failed"):
         return closed(launch, outcome, f"{who[0]}: {reason}")
     if run.taking_part.keys() == {who}:
         return closed(launch, "abandoned", f"the last to leave was {who[0]}: {reason}")

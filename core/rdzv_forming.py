@@ -6,6 +6,7 @@ enough; that moment depends on records alone, so nothing has to be remembered be
 """
 
 import math
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 from rankpulse.core import records as r
@@ -87,14 +88,16 @@ def prospect(view: View, run: Run, here: str, since: float, now: float, timing: 
     gate = run.gates.get(number)
     out = dict.fromkeys(gate.record.without, gate.at) if gate else {}
     out.update({node: cordon.at for node, cordon in view.cordons.items()})
-    ready = _ready(view, run, here, out)
+    lost = run.lost
+    ready = _ready(view, run, here, out.keys() | lost.keys())
     members = [who for p in run.members if (who := (p.node, p.launcher)) in ready]
     newcomers = sorted(ready.keys() - set(members), key=lambda who: (who[0], ready[who].modified, who))
     order = [ready[who] for who in members + newcomers]
     short = len(order) < launch.min_nodes
     missing = [p for p in run.members if (p.node, p.launcher) not in ready]
     settled = [
-        _settled(view, run, place, here, since, out, timing) for place in (missing[:MOST_NAMED] if short else missing)
+        _settled(view, run, place, here, since, out, lost, timing)
+        for place in (missing[:MOST_NAMED] if short else missing)
     ]
     lacks = [name for at, name in settled if short or at > now]
     lacks += [""] * (len(missing) - len(settled))
@@ -108,7 +111,7 @@ def prospect(view: View, run: Run, here: str, since: float, now: float, timing: 
     )
 
 
-def _ready(view: View, run: Run, here: str, out: dict[str, float]) -> dict[Torchrun, Seen[r.Joiner]]:
+def _ready(view: View, run: Run, here: str, out: Set[str]) -> dict[Torchrun, Seen[r.Joiner]]:
     """Those who wait, whose agent is there and who may take part."""
     return {
         who: joiner
@@ -118,7 +121,14 @@ def _ready(view: View, run: Run, here: str, out: dict[str, float]) -> dict[Torch
 
 
 def _settled(
-    view: View, run: Run, place: r.Place, here: str, since: float, out: dict[str, float], timing: Timing
+    view: View,
+    run: Run,
+    place: r.Place,
+    here: str,
+    since: float,
+    out: Mapping[str, float],
+    lost: Mapping[str, float],
+    timing: Timing,
 ) -> tuple[float, str]:
     """From when on nobody has to wait for this member of the last round that is not ready, and what is with it."""
     joiner = run.joiners.get((place.node, place.launcher))
@@ -127,6 +137,8 @@ def _settled(
         return (joiner.at if joiner else since), f"{place.node} (has left: {left})"
     if place.node in out:
         return out[place.node], f"{place.node} (has to stay out)"
+    if place.node in lost:
+        return lost[place.node], f"{place.node} (is lost: another must take its place)"
     gone = view.gone_since(place.node, joiner.at, here)
     if gone is not None:
         return gone + timing.absent_s, f"{place.node} (its agent is away)"

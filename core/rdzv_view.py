@@ -52,6 +52,14 @@ class Run:
         return there | dict.fromkeys(unseen, self.meetings[self.last].at if unseen else 0.0)
 
     @property
+    def lost(self) -> dict[str, float]:
+        """Nodes that the next round forms without, and since when that is known: the policy's word on it, and until
+        that comes the order that ended the newest round. They are not refused: the round after it is theirs again."""
+        gate, order = self.gates.get(self.last + 1), self.orders.get(self.last)
+        out = dict.fromkeys(order.record.without, order.at) if order is not None else {}
+        return out if gate is None else {node: out.get(node, gate.at) for node in gate.record.lost}
+
+    @property
     def members(self) -> tuple[r.Place, ...]:
         """Of the newest round, in order of group rank."""
         return self.meetings[self.last].record.places if self.last else ()

@@ -63,6 +63,8 @@ def decide(view: View, me: Me, now: float, at: float, timing: Timing, new_uid: s
         nodes = some([p.node for p in run.members], len(run.members))
         waits = Waiting(f"round {run.last} goes on without this node ({nodes}): a spare until the next")
         return Step(waits, wake_at=wake_at if wake_at < math.inf else None)
+    if me.node in run.lost:
+        return Step(Waiting(f"round {run.last + 1} forms without this node, which was taken for lost"))
     return _next_round(view, run, me, fall, now, at, timing)
 
 

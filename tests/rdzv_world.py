@@ -106,7 +106,9 @@ class Store:
             assert (meeting.resume_before_step, meeting.resume_before_round) == limit, "no limit is lost"
         if isinstance(gate, r.Gate):
             assert gate.go, "the policy's word was heard"
-            assert not {p.node for p in meeting.places} & set(gate.without), "and it was heard whole"
+            assert not {p.node for p in meeting.places} & {*gate.without, *gate.lost}, "and it was heard whole"
+        elif isinstance(order, r.Order):
+            assert not {p.node for p in meeting.places} & set(order.without), "who is lost is not in it"
         self.meetings[uid, meeting.round] = meeting
 
 
@@ -129,12 +131,14 @@ class Torchrun:
     last_call_s: float = 30.0
     timeout_s: float = 600.0
     stuck: bool = False  # it never gets its workers stopped
+    checking: bool = False  # its node is looked at
+    refused: str = ""  # and may be in no round
 
     def me(self) -> rv.Me:
         return rv.Me(
             self.node, self.launcher, 0, self.label, self.min_nodes, self.max_nodes, self.join,
             f"addr-{self.node}-{self.launcher}", 1000 + self.join, self.asked_at, self.run_uid, self.after,
-            self.last_call_s, self.timeout_s,
+            self.last_call_s, self.timeout_s, self.checking, self.refused,
         )  # fmt: skip
 
 
@@ -211,10 +215,12 @@ class World:
     def uncordon(self, node: str) -> None:
         self.store.write((), (KEYS.cordon(node),))
 
-    def order(self, uid: str, round_: int, reason: str = "hang", before: int = -1) -> None:
+    def order(
+        self, uid: str, round_: int, reason: str = "hang", before: int = -1, without: tuple[str, ...] = ()
+    ) -> None:
         order = r.Order(
             order_id="o", run_uid=uid, run_id="job", round=round_, kind="restart", epoch=1, incident="i",
-            reason=reason, author="monitor", at=UTC, resume_before_step=before,
+            reason=reason, author="monitor", at=UTC, resume_before_step=before, without=without,
         )  # fmt: skip
         self.store.write(((KEYS.order(uid, round_, "restart"), order),))
 
@@ -225,13 +231,14 @@ class World:
         *,
         go: bool = True,
         without: tuple[str, ...] = (),
+        lost: tuple[str, ...] | None = None,
         before: tuple[int, int] = (-1, 0),
     ) -> None:
-        """`before`: a limit for what is resumed from, and the round of its order."""
+        """`before`: a limit for what is resumed from, and the round of its order. `lost`: also of one that stands."""
         key = KEYS.gate(uid, round_)
-        if self.store.get(key) is None:
+        if self.store.get(key) is None or lost is not None:
             gate = r.Gate(
-                run_uid=uid, round=round_, go=go, reason="policy", epoch=1, at=UTC, without=without,
+                run_uid=uid, round=round_, go=go, reason="policy", epoch=1, at=UTC, without=without, lost=lost or (),
                 resume_before_step=before[0], resume_before_round=before[1],
             )  # fmt: skip
             self.store.write(((key, gate),))

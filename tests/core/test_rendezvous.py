@@ -117,6 +117,82 @@ def test_a_spare_takes_the_place_of_a_node_without_power() -> None:
     assert (a.after, c.after, b.state) == (2, 2, "dead")
 
 
+def test_an_order_without_a_node_waits_for_no_keep_alive_of_it() -> None:
+    world = World("abc")
+    a, b = established(world)
+    c = world.start("c")
+    world.run(5)
+    world.power_cut("b")
+    world.order(a.run_uid, 1, "b is dead", without=("b",))
+    world.gate(a.run_uid, 2, lost=("b",))
+    world.run(3)
+    assert places(world, a.run_uid, 2) == ["a", "c"], "its presence stands for a while yet"
+    assert (a.after, c.after) == (2, 2)
+
+
+def test_an_order_without_a_node_needs_no_monitor_any_more() -> None:
+    world = World("abc", min_nodes=2, max_nodes=3)
+    a, _, c = established(world, "abc")
+    world.agent_down("b")
+    world.order(a.run_uid, 1, without=("b",))
+    world.run(6)
+    assert places(world, a.run_uid, 2) == ["a", "c"], "fewer may go on where that is allowed"
+    assert c.after == 2
+
+
+def test_without_a_spare_the_survivors_wait_and_say_for_what() -> None:
+    world = World("abc")
+    a, _ = established(world)
+    world.power_cut("b")
+    world.order(a.run_uid, 1, without=("b",))
+    world.run(6)
+    assert a.said[-1] == "1 of 2 nodes here (a); missing: b (is lost: another must take its place)"
+    c = world.start("c")
+    world.run(4)
+    assert (a.after, c.after) == (2, 2)
+
+
+def test_a_node_that_is_lost_after_the_order_is_taken_out_by_the_policy() -> None:
+    world = World("abc")
+    a, _ = established(world)
+    c = world.start("c")
+    world.run(5)
+    world.power_cut("b")
+    world.order(a.run_uid, 1)
+    world.gate(a.run_uid, 2)
+    world.run(4)
+    assert a.after == 1, "it may only be slow to stop its workers"
+    world.gate(a.run_uid, 2, lost=("b",))
+    world.run(2)
+    assert (a.after, c.after) == (2, 2)
+
+
+def test_who_was_taken_for_lost_and_comes_back_is_not_refused() -> None:
+    world = World("ab")
+    a, b = established(world)
+    b.stuck = True
+    world.order(a.run_uid, 1, without=("b",))
+    world.run(8)
+    b.stuck = False
+    world.run(2)
+    assert b.said[-1] == "round 2 forms without this node, which was taken for lost"
+    world.gate(a.run_uid, 2, lost=())
+    world.run(4)
+    assert (a.after, b.after) == (2, 2), "as soon as the monitor hears it, it is in"
+
+
+def test_who_was_taken_for_lost_closes_nothing_for_the_others() -> None:
+    world = World("abc")
+    a, b = established(world)
+    world.order(a.run_uid, 1, without=("b",))
+    b.state, b.outcome = "leaving", "failed"
+    world.run(4)
+    assert not launch_of(world, a.run_uid).closed
+    c = world.start("c")
+    world.run(4)
+    assert (a.after, c.after) == (2, 2)
+
+
 def test_fewer_go_on_when_a_torchrun_is_gone_and_the_least_is_there() -> None:
     world = World("abc", min_nodes=2, max_nodes=3)
     a, b, c = established(world, "abc")
