@@ -157,7 +157,7 @@ def _join(view: View, run: Run, me: Me, now: float, at: float, timing: Timing) -
     launch, mine = run.launch.record, run.joiners.get((me.node, me.launcher))  # type: ignore[union-attr]
     if mine is not None and not mine.record.left and mine.record.join == me.join:
         used = r.Place(me.node, me.launcher, me.join) in run.met
-        if used or (mine.record.address, mine.record.port) == (me.address, me.port):
+        if used or _says_the_same(mine.record, me):
             return run
     if (launch.min_nodes, launch.max_nodes) != (me.min_nodes, me.max_nodes):
         return _mismatch(view, run, me, now, at, timing)
@@ -167,7 +167,12 @@ def _join(view: View, run: Run, me: Me, now: float, at: float, timing: Timing) -
     moved = _moved(view, me, run.uid, at)
     guards = view.guards(*keys, *(key for key, _ in moved))
     txn = Txn(guards, ((keys[0], _joiner(me, run.uid, at)), *moved), why=f"{me.node} joins run {run.uid}")
-    return Step(Waiting("joining"), txn)
+    return Step(Waiting(me.held or "joining"), txn)
+
+
+def _says_the_same(mine: r.Joiner, me: Me) -> bool:
+    there, wanted = (mine.address, mine.port), (me.address, me.port)
+    return there == wanted and (mine.checking, mine.refused) == (me.checking, me.refused)
 
 
 def _mismatch(view: View, run: Run, me: Me, now: float, at: float, timing: Timing) -> Step:
@@ -204,7 +209,8 @@ def _found(view: View, me: Me, old: Run | None, at: float, new_uid: str) -> Step
             puts.append((guarded[3], closed(old.launch.record, "abandoned", f"run {new_uid} has taken its label over")))
     moved = _moved(view, me, new_uid, at)
     guards = view.guards(*guarded, *(key for key, _ in moved))
-    return Step(Waiting("joining"), Txn(guards, (*puts, *moved), why=f"{me.node} founds run {new_uid}"))
+    founds = Txn(guards, (*puts, *moved), why=f"{me.node} founds run {new_uid}")
+    return Step(Waiting(me.held or "joining"), founds)
 
 
 def _deserted(old: Run, me: Me) -> set[str]:
@@ -229,5 +235,5 @@ def _moved(view: View, me: Me, to: str, at: float) -> tuple[tuple[str, r.Record]
 def _joiner(me: Me, run_uid: str, at: float) -> r.Joiner:
     return r.Joiner(
         run_uid=run_uid, node=me.node, launcher=me.launcher, join=me.join, after=me.after, address=me.address,
-        port=me.port, at=at, last_call_s=me.last_call_s,
+        port=me.port, at=at, last_call_s=me.last_call_s, checking=me.checking, refused=me.refused,
     )  # fmt: skip

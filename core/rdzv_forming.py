@@ -101,6 +101,7 @@ def prospect(view: View, run: Run, here: str, since: float, now: float, timing: 
     ]
     lacks = [name for at, name in settled if short or at > now]
     lacks += [""] * (len(missing) - len(settled))
+    lacks += _refused(run) if short else []
     arrived = max((ready[who].at for who in members), default=-math.inf)
     return Prospect(
         number,
@@ -116,7 +117,9 @@ def _ready(view: View, run: Run, here: str, out: Set[str]) -> dict[Torchrun, See
     return {
         who: joiner
         for who, joiner in run.waiting.items()
-        if who[0] not in out and (who[0] in view.present or view.gone_since(who[0], joiner.at, here) is None)
+        if who[0] not in out
+        and not (joiner.record.checking or joiner.record.refused)
+        and (who[0] in view.present or view.gone_since(who[0], joiner.at, here) is None)
     }
 
 
@@ -142,7 +145,19 @@ def _settled(
     gone = view.gone_since(place.node, joiner.at, here)
     if gone is not None:
         return gone + timing.absent_s, f"{place.node} (its agent is away)"
+    if joiner.record.refused:
+        return joiner.at, f"{place.node} ({joiner.record.refused})"
+    if joiner.record.checking:
+        return since + timing.straggler_s, f"{place.node} (is looked at before it joins)"
     return since + timing.straggler_s, f"{place.node} (still stopping its workers)"
+
+
+def _refused(run: Run) -> list[str]:
+    """Newcomers whose node may be in no round at present. (Members are told of where they are missing.)"""
+    members = {(place.node, place.launcher) for place in run.members}
+    return [
+        f"{who[0]} ({s.record.refused})" for who, s in run.waiting.items() if s.record.refused and who not in members
+    ]
 
 
 def _enough_at(order: list[Seen[r.Joiner]], launch: r.Launch, *, first: bool) -> float:

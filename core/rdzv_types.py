@@ -34,6 +34,13 @@ class Me:
     after: int = 0  # the last round it was in; with `run_uid` it is bound to that run, else it goes where the label is
     last_call_s: float = 30.0
     timeout_s: float = 600.0  # it gives up after this without a round; a spare waits for ever
+    checking: bool = False  # its node is being looked at before it may be in a round
+    refused: str = ""  # why its node may be in none at present, "" while it may
+
+    @property
+    def held(self) -> str:
+        """Why no round may include it yet, "" when one may."""
+        return self.refused or ("this node is looked at before it joins" if self.checking else "")
 
 
 class Txn(NamedTuple):

@@ -521,6 +521,8 @@ class Joiner(Record, frozen=True, kw_only=True):
     left: str = ""  # why it takes no part any more; "" while it does
     outcome: str = ""  # finished | failed | gone, when it left
     last_call_s: float = 30.0  # how long more than min_nodes wait for still more
+    checking: bool = False  # its node is being looked at first: no round includes it yet
+    refused: str = ""  # why its node may be in no round at present; "" while it may
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):

@@ -61,7 +61,7 @@ def decide(view: View, me: Me, now: float, at: float, timing: Timing, new_uid: s
     if fall is None:
         wake_at = lost_at(view, run, me.node, timing)
         nodes = some([p.node for p in run.members], len(run.members))
-        waits = Waiting(f"round {run.last} goes on without this node ({nodes}): a spare until the next")
+        waits = Waiting(me.held or f"round {run.last} goes on without this node ({nodes}): a spare until the next")
         return Step(waits, wake_at=wake_at if wake_at < math.inf else None)
     if me.node in run.lost:
         return Step(Waiting(f"round {run.last + 1} forms without this node, which was taken for lost"))
@@ -109,6 +109,8 @@ def _next_round(view: View, run: Run, me: Me, fall: Fallen, now: float, at: floa
     plan = prospect(view, run, me.node, fall.since, now, timing)
     if gate is not None and not gate.record.go:
         return _in_turn(plan, me, gate.at, now, timing, _close(view, run, gate.record))
+    if me.held:
+        return _too_few(view, run, me, me.held, math.inf, now, at, fall.since)
     if plan.forms_at > now:
         return _too_few(view, run, me, plan.lacks, plan.forms_at, now, at, fall.since)
     heard_at = plan.forms_at + timing.gate_s if gate is None else max(plan.forms_at, gate.at)
