@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankpulse.core import deaths, policy, repeats
+from rankpulse.core import deaths, policy, repeats, telling
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.cost_rule import Times
@@ -130,10 +130,15 @@ class Desk:
             return incident
         return self.change(incident, lambda i: book_of.noted(i, self.at, text))
 
+    def announce(self, incident: r.Incident) -> r.Incident:
+        """List what is to be told of it outside by now."""
+        return self.change(incident, lambda i: telling.announced(i, self.settings.webhook.targets))
+
     def close(self, incident: r.Incident, outcome: str, text: str) -> r.Incident:
         self.folder.say("info", f"incident {incident.id} closed, {outcome}: {text}")
         elapsed = self.now - self.book.began.get(incident.id, self.now)
         incident = self.change(incident, lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=self.at))
+        incident = self.announce(incident)
         run = self.folder.fleet.runs.get(incident.run_uid)
         self.folder.memory.closed(incident, run.clocks.typical_step_s() if run is not None else None)
         return incident

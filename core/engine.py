@@ -22,7 +22,7 @@ from rankpulse.core.sight import Sight
 SAID_MAX = 2000
 _OURS = frozenset(  # what a leader writes
     {
-        r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon,
+        r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon, r.Outgoing,
     }
 )  # fmt: skip
 
@@ -54,6 +54,7 @@ class Engine:
             ev.TookOffice: self._took_office,
             ev.LeftOffice: self._left_office,
             ev.Probed: self.folder.probed,
+            ev.Posted: self.folder.outbox.answered,
         }
 
     def step(self, event: ev.Event) -> None:
@@ -83,9 +84,9 @@ class Engine:
         for key in self.judge.unwanted():
             self._desired.pop(key, None)
         writes = [self._action(wanted) for wanted in list(self._desired.values()) if self._missing(wanted)]
-        looks = self.judge.looks(self.sight)
+        looks, posts = self.judge.looks(self.sight), self.judge.posts()
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
-        return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks)
+        return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks, *posts)
 
     def _missing(self, wanted: Wanted) -> bool:
         """Whether the store lacks this record, as far as it has been seen or sent."""

@@ -106,7 +106,8 @@ UNSENT = "unsent"  # nothing was sent: this monitor does not lead any more
 class Posted(NamedTuple):
     """What came of an attempt to deliver an event."""
 
-    key: str
+    event: str
+    target: str
     number: int  # of the `Post` that asked for it
     outcome: str  # taken | failed | gone | unsent
     detail: str  # in words, for people
@@ -161,7 +162,6 @@ class Probe(NamedTuple):
 class Post(NamedTuple):
     """Tell a webhook of this event, which stands in the store. What comes of it is told as `Posted`, once."""
 
-    key: str
     outgoing: Outgoing
     number: int  # of the attempt, from 1
 

@@ -15,6 +15,7 @@ from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
+from rankpulse.core.fold_outbox import OutboxFolder
 from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
@@ -43,6 +44,7 @@ class Folder:
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
+        self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
@@ -70,6 +72,7 @@ class Folder:
             r.Leader: self._leader,
             r.Cordon: self.joint.cordon,
             r.Gate: self.joint.gate,
+            r.Outgoing: self.outbox.seen,
             r.Launch: self._rendezvous,
             r.Joiner: self._rendezvous,
             r.Meeting: self._rendezvous,
@@ -113,6 +116,8 @@ class Folder:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind is r.Arm:
             self.armed = None
+        elif parsed.kind is r.Outgoing:
+            self.outbox.gone(parsed.names["event"], parsed.names["target"])
         elif parsed.kind is r.Order:
             names = parsed.names
             self.orders.pop((names["run_uid"], names["round"], names["kind"]), None)
@@ -159,6 +164,7 @@ class Folder:
         self.answers.clear()
         self.checkpoints.relisted()
         self.learned.relisted()
+        self.outbox.relisted()
         self.outcomes.clear()
         self.fleet.mark_all_rosters()
         self._erased.clear()

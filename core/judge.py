@@ -4,7 +4,7 @@ from collections.abc import Container
 
 import msgspec
 
-from rankpulse.core import deaths, endings, policy, resumption
+from rankpulse.core import deaths, endings, outbox_requests, policy, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
@@ -18,6 +18,7 @@ from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.ordering import Ordering
+from rankpulse.core.outbox import Outbox
 from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
 from rankpulse.core.stragglers import Stragglers
@@ -48,6 +49,7 @@ class Judge:
         self._ordering = Ordering(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
+        self._outbox = Outbox(self._desk)
         self._ceilings = Ceilings(self._desk)
         self.stragglers = Stragglers(settings.detect)
         self._tidy = Tidy(self._desk, self._suspicions)
@@ -67,12 +69,15 @@ class Judge:
         }
         for conviction in self._watch.judge(sight):
             self._convict(conviction)
+        outbox_requests.answer(self._desk)
         self._ordering.requests()
         self._ordering.acknowledgements()
         for incident in self._book.open():
             self._follow(incident)
+        self._outbox.announce()
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
+        self._outbox.judge()
         if not sight.blind(now) and not self._watch.stopped:  # it may not even know that it was disarmed
             self._ordering.orders(stuck)
         self._gates.judge()
@@ -87,6 +92,10 @@ class Judge:
     def unwanted(self) -> list[str]:
         """Keys that must not be written after all, as of the last `judge`."""
         return self._desk.unwanted
+
+    def posts(self) -> list[ev.Post]:
+        """What webhooks are to be told now."""
+        return self._outbox.posts()
 
     def looks(self, sight: Sight) -> list[ev.Probe]:
         """Direct looks at agents to take now."""

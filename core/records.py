@@ -461,7 +461,8 @@ class Outgoing(Record, frozen=True, kw_only=True):
     incident: str = ""  # "" of a test
     state: str = "pending"  # pending | delivered | dead (given up: a person may have it tried anew)
     attempts: int = 0
-    next_at: float = 0.0  # when the next attempt is due, roughly; 0: at once, or none follows
+    pause_s: float = 0.0  # between the last attempt and the next, on the clock of whoever leads
+    next_at: float = 0.0  # when that will be, for people; 0: at once, or never
     last_error: str = ""  # of the last attempt that failed
     ended_at: float | None = None  # delivered or given up
 

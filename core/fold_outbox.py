@@ -1,0 +1,66 @@
+"""What is believed of the outbox: what is to be told to whom, how far that has come, and what is under way."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from rankpulse.core import events as ev
+from rankpulse.core.records import Outgoing
+
+PENDING, DELIVERED, DEAD = "pending", "delivered", "dead"
+
+
+class Letter(NamedTuple):
+    """Which event, to which target."""
+
+    event: str
+    target: str
+
+
+class OutboxFolder:
+    """As the store has it. What this monitor has heard from targets itself is kept until it stands there."""
+
+    def __init__(self) -> None:
+        self.stored: dict[Letter, Outgoing] = {}
+        self.pending: dict[Letter, Outgoing] = {}  # those of them that are to be told still
+        self.posted: dict[Letter, ev.Posted] = {}  # answers that the store does not hold yet
+        self.under_way: dict[Letter, int] = {}  # which attempt was sent and has not ended
+        self._since: dict[Letter, tuple[int, float]] = {}  # attempts made, and since when that has been so
+
+    def seen(self, outgoing: Outgoing, event: ev.Seen, leading: bool) -> None:
+        letter = Letter(outgoing.event, outgoing.target)
+        self.stored[letter] = outgoing
+        if outgoing.state == PENDING:
+            self.pending[letter] = outgoing
+        else:
+            self.pending.pop(letter, None)
+        if self._since.get(letter, (-1, 0.0))[0] != outgoing.attempts:
+            self._since[letter] = outgoing.attempts, event.received_at
+        if letter in self.posted and self.posted[letter].number <= outgoing.attempts:
+            del self.posted[letter]
+
+    def since(self, letter: Letter) -> float:
+        """When this monitor first saw that so many attempts were made: on its own clock, so a new one waits anew."""
+        return self._since[letter][1]
+
+    def answered(self, posted: ev.Posted) -> None:
+        """An attempt has ended. One that is told of already, or of an event that is gone, changes nothing."""
+        letter = Letter(posted.event, posted.target)
+        self.under_way.pop(letter, None)
+        outgoing = self.pending.get(letter)
+        if posted.outcome != ev.UNSENT and outgoing is not None and posted.number > outgoing.attempts:
+            self.posted[letter] = posted
+
+    def gone(self, event: str, target: str) -> None:
+        letter = Letter(event, target)
+        self.stored.pop(letter, None)
+        self.pending.pop(letter, None)
+        self.posted.pop(letter, None)
+        self._since.pop(letter, None)
+
+    def relisted(self) -> None:
+        self.stored.clear()
+        self.pending.clear()
+
+    def busy(self) -> Counter[str]:
+        """How many attempts are under way, by target."""
+        return Counter(letter.target for letter in self.under_way)
