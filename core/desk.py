@@ -1,16 +1,18 @@
 """The judge's desk: what its parts share during one tick, and the one way to open, change and close an incident."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from rankpulse.core import deaths, policy, repeats, telling
+from rankpulse.core import deaths, modes, policy, repeats, telling
+from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
+from rankpulse.core.budgets import Budgets
 from rankpulse.core.cost_rule import Times
-from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.fold import RESTART, Folder
+from rankpulse.core.diagnosis import Diagnosis, nodes_of
+from rankpulse.core.fold import Folder
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
@@ -36,6 +38,7 @@ class Desk:
         self.wanted: list[Wanted] = []
         self.unwanted: list[str] = []  # keys that must not be written after all
         self._opened = 0
+        self.budgets = Budgets(self)
 
     def begin(self, now: float, at: float, epoch: int) -> None:
         if epoch != self.epoch:
@@ -52,6 +55,7 @@ class Desk:
 
     @property
     def armed(self) -> bool:
+        """The cluster's word; what may be done about a run tells `folder.modes.of`."""
         return self.folder.armed is not None and self.folder.armed.armed
 
     def erase(self, key: str) -> None:
@@ -62,26 +66,46 @@ class Desk:
     def facts(self, found: Diagnosis, run: RunView, round_: RoundView, still_s: float | None = None) -> policy.Facts:
         """What the policy needs to know about the run."""
         there = any(run.launchers.values()) or not run.launchers  # one that was never seen may well be there
-        joint = run.joint is not None
+        joint, leave = run.joint is not None, self.folder.modes.of(run.uid)
+        dead = found.nodes if found.klass == d.NODE_DEAD else ()
         return policy.Facts(
             elastic=run.elastic,
             launcher_alive=there,
-            armed=self.armed,
-            orders_left=self._orders_left(run),
+            armed=leave.armed,
+            orders_left=self.budgets.left(run),
             joint=joint,
             held=joint and deaths.is_held(round_),
             parted=deaths.has_parted(round_),
-            repeated=repeats.repeated(found.fault, run, round_, self.book, self.now),
+            repeated=repeats.repeated(found, run, round_, self.book, self.now),
             still_s=still_s,
             act_after_s=self.settings.policy.hang_act_s,
+            unarmed=leave.why,
+            paused=leave.mode == modes.PAUSED,
+            spent=self.budgets.spent(run.uid, round_.number, nodes_of(found.culprits) or found.nodes),
+            rests_s=self.budgets.rests(run),
+            room=self.room(run, round_, dead),
         )
 
-    def _orders_left(self, run: RunView) -> int:
-        """Of the budget: each round that was ended by order since the last one in which every rank made a step."""
-        moved = max((number for number, view in run.rounds.items() if view.stepped()), default=0)
-        ordered = {number for uid, number, kind in self.folder.orders if uid == run.uid and kind == RESTART}
-        ordered |= {i.round for i in self.book if i.run_uid == run.uid and i.order_id}
-        return self.settings.policy.orders_per_run - len([number for number in ordered if number >= moved])
+    def room(self, run: RunView, round_: RoundView, without: Iterable[str]) -> policy.Room:
+        """Who could be in the next round without these nodes, and without any that is barred or silent."""
+        if run.joint is None or run.joint.launch is None:
+            return policy.NOWHERE
+        out = {*without, *self.folder.joint.cordons, *self.folder.modes.maintenance}
+        members = {(place.node, place.launcher) for place in round_.places}
+        left = [who for who in round_.places if who.node not in out and run.launchers.get(who, True)]
+        spares = [
+            joiner
+            for joiner in run.joint.waiting()
+            if (joiner.node, joiner.launcher) not in members and joiner.node not in out and self._heard(joiner.node)
+        ]
+        launch = run.joint.launch
+        had = len(round_.places)
+        return policy.Room(len(left), len(spares), had, launch.min_nodes, self.settings.policy.shrink)
+
+    def _heard(self, name: str) -> bool:
+        """Nothing speaks against this node being there."""
+        node = self.folder.fleet.nodes.get(name)
+        return node is not None and node.silent_since is None and not node.leaving
 
     def open(
         self,
@@ -103,7 +127,8 @@ class Desk:
             id_ = f"i{self.epoch:04d}-{self._opened:04d}"
         incident = book_of.opened(found, choice, id_=id_, run=run, now=self.now, at=self.at, epoch=self.epoch)
         if where is not None:
-            incident = msgspec.structs.replace(incident, fault_step=repeats.highest_step(where[1]))
+            by_hand = repeats.foreign(found, where[1])
+            incident = msgspec.structs.replace(incident, fault_step=repeats.highest_step(where[1]), foreign=by_hand)
         self.book.put(incident, self.now)
         self.folder.say("warning", f"incident {id_}: {found.klass}: {found.summary}; action {choice.action}")
         return incident

@@ -6,6 +6,7 @@ from typing import Any
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.acks import Ack, Acks
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
@@ -18,13 +19,13 @@ from rankpulse.core.fold_learned import LearnedFolder
 from rankpulse.core.fold_outbox import OutboxFolder
 from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
 from rankpulse.core.keys import Keys
+from rankpulse.core.modes import Modes
 from rankpulse.core.settings import Settings
 from rankpulse.core.suspects import BLIND, LEFT
 from rankpulse.core.views import RunView, process_of
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
-ACKS_MAX = 10_000  # of orders that were carried out: who only stands by lets the oldest go
 RESTART, RELEASE = "restart", "release"  # kinds of order: a round ends, and: holders end with their trainers
 KILL = "kill"  # every worker of the round that still lives is killed
 
@@ -37,7 +38,9 @@ class Folder:
         self.keys = keys
         self.book = book
         self.fleet = Fleet(settings.detect)
-        self.armed: r.Arm | None = None
+        self.modes = Modes()
+        self.spent: tuple[r.Spent | None, float] = None, 0.0  # ages of incidents as the store has them, and seen when
+        self.pardoned: dict[str, None] = {}  # incidents that are no strike any more
         self.leader: r.Leader | None = None
         self.orders: dict[tuple[str, int, str], r.Order] = {}  # by run_uid, round and kind
         self.answers = Answers()  # evidence that was asked for
@@ -47,7 +50,7 @@ class Folder:
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
-        self.acks: list[tuple[str, str, int]] = []  # (order_id, node, killed), taken by the judge
+        self.acks = Acks()  # of orders that were carried out
         self.requests: dict[str, r.Request] = {}
         self.counts: Counter[type] = Counter()  # records by kind
         self.refused = 0
@@ -67,7 +70,11 @@ class Folder:
             r.FleetLearned: lambda learned, event, leading: self.memory.seen(learned),
             r.Incident: self._incident,
             r.Order: self._order,
-            r.Arm: self._arm,
+            r.Arm: self.modes.armed,
+            r.RunMode: self.modes.run_mode,
+            r.Breaker: self.modes.breaker_seen,
+            r.Maintenance: self.modes.maintained,
+            r.Spent: self._spent,
             r.Request: self._request,
             r.Leader: self._leader,
             r.Cordon: self.joint.cordon,
@@ -114,8 +121,10 @@ class Folder:
             self.checkpoints.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
-        elif parsed.kind is r.Arm:
-            self.armed = None
+        elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
+            self.modes.gone(parsed.kind, parsed.names)
+        elif parsed.kind is r.Spent:
+            self.spent = None, event.received_at
         elif parsed.kind is r.Outgoing:
             self.outbox.gone(parsed.names["event"], parsed.names["target"])
         elif parsed.kind is r.Order:
@@ -128,6 +137,8 @@ class Folder:
         """Decisions that never reached the store were none: they are taken again, from the evidence."""
         self.book.took_office()
         self.memory.took_office()
+        stored, _ = self.spent
+        self.pardoned = dict.fromkeys(stored.pardoned if stored is not None else ())
         self.fleet.mark_all_rosters()
         for run in self.fleet.runs.values():
             for round_ in run.rounds.values():
@@ -151,6 +162,8 @@ class Folder:
         self.fold(self.keys.run_learned(run.uid))
         self.fold(self.keys.checkpoint(run.uid))
         self.fold(self.keys.run_state(run.uid))
+        if run.uid in self.modes.runs:
+            self.fold(self.keys.run_mode(run.uid))
         for number in run.rounds:
             self.fold(self.keys.roster(run.uid, number))
         for key in self.joint.leftovers(run, self.keys):
@@ -161,6 +174,7 @@ class Folder:
         self.listings += 1
         self.book.relisted()
         self.joint.relisted(now)
+        self.acks.clear()
         self.answers.clear()
         self.checkpoints.relisted()
         self.learned.relisted()
@@ -170,7 +184,8 @@ class Folder:
         self._erased.clear()
         self.requests.clear()
         self.orders.clear()
-        self.armed = None
+        self.modes.relisted()
+        self.spent = None, now
         for node in self.fleet.nodes.values():
             node.relisted = True  # a store that was wiped counts incarnations from one again
 
@@ -303,8 +318,14 @@ class Folder:
         if outcome is not None:
             self._apply(outcome)
 
-    def _arm(self, arm: r.Arm, event: ev.Seen, leading: bool) -> None:
-        self.armed = arm
+    @property
+    def armed(self) -> r.Arm | None:
+        """The cluster's word."""
+        return self.modes.arm
+
+    def _spent(self, spent: r.Spent, event: ev.Seen, leading: bool) -> None:
+        self.spent = spent, event.received_at
+        self.pardoned.update(dict.fromkeys(spent.pardoned))
 
     def _request(self, request: r.Request, event: ev.Seen, leading: bool) -> None:
         self.requests[event.key] = request
@@ -371,10 +392,13 @@ class Folder:
         node.suspect.learn(LEFT, event.received_at, "its agent said goodbye")
 
     def _order_done(self, obs: r.Observation, event: ev.Seen) -> None:
-        killed = obs.detail.get("killed")
-        self.acks.append((str(obs.detail.get("order_id", "")), obs.node, killed if isinstance(killed, int) else 0))
-        del self.acks[:-ACKS_MAX]
-        self.fold(event.key)
+        """Kept until its incident is over."""
+        killed, order_id = obs.detail.get("killed"), str(obs.detail.get("order_id") or "")
+        order = next((order for order in self.orders.values() if order.order_id == order_id), None)
+        asked = order is not None and (obs.node in order.nodes or obs.node in order.seats)
+        ack = Ack(order_id, obs.node, killed if isinstance(killed, int) else 0, event.key, event.revision)
+        if not asked or self.acks.told(ack):
+            self.fold(event.key)
 
     def _slot_refused(self, obs: r.Observation, event: ev.Seen) -> None:
         path, reason = printable(obs.detail.get("path")), printable(obs.detail.get("reason"))

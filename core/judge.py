@@ -4,7 +4,7 @@ from collections.abc import Container
 
 import msgspec
 
-from rankpulse.core import deaths, endings, outbox_requests, policy, resumption
+from rankpulse.core import deaths, endings, outbox_requests, policy, repeats, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
@@ -18,6 +18,7 @@ from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.ordering import Ordering
+from rankpulse.core.orders import Orders
 from rankpulse.core.outbox import Outbox
 from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
@@ -47,6 +48,7 @@ class Judge:
         self._detect = settings.detect
         self._watch = Watch(self._desk)
         self._ordering = Ordering(self._desk)
+        self._orders = Orders(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
         self._outbox = Outbox(self._desk)
@@ -71,7 +73,7 @@ class Judge:
             self._convict(conviction)
         outbox_requests.answer(self._desk)
         self._ordering.requests()
-        self._ordering.acknowledgements()
+        self._orders.acknowledgements()
         for incident in self._book.open():
             self._follow(incident)
         self._outbox.announce()
@@ -79,7 +81,9 @@ class Judge:
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
         self._outbox.judge()
         if not sight.blind(now) and not self._watch.stopped:  # it may not even know that it was disarmed
-            self._ordering.orders(stuck)
+            self._orders.give(stuck)
+        else:
+            self._orders.blind()
         self._gates.judge()
         self._tidy.rosters()
         self._tidy.checkpoints()
@@ -117,6 +121,9 @@ class Judge:
             self._of_round(run, run.current, found)
         elif self._explains(incident, found):
             self._of_round(run, run.current, joined(incident, found) if incident.klass == found.klass else found)
+        elif self._explains_after(incident, found):
+            incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
+            self._desk.change(incident, lambda i: book_of.restated(i, found))
         elif found.klass == d.NODE_DEAD:
             self._watch.verdicts.tell(found)
 
@@ -128,6 +135,11 @@ class Judge:
             return incident.klass == found.klass
         hung = {member.node for member in incident.culprits} if incident.klass == d.COLLECTIVE_HANG else None
         return incident.klass in (d.UNKNOWN, d.NODE_DEAD) or (hung is not None and hung <= set(found.nodes))
+
+    def _explains_after(self, incident: r.Incident, found: Diagnosis) -> bool:
+        """The same, of an incident for which an order stands: what was done stays, its cause is known now."""
+        unexplained = incident.klass == d.UNKNOWN and found.klass == d.NODE_DEAD
+        return unexplained and incident.state == book_of.OPEN and bool(incident.order_id)
 
     # --- runs
 
@@ -228,14 +240,14 @@ class Judge:
                 self._desk.close(before, book_of.SUPERSEDED, f"round {round_.number} has a failure of its own")
             incident = self._desk.open(found, (run, round_), still_s=still_s)
         elif incident.state == book_of.OPEN and not incident.order_id:
-            incident = self._restate(incident, found)
+            incident = self._restate(incident, found, round_)
         if incident.state == book_of.OPEN and self._undecided(incident):
             choice = policy.choose(found, self._desk.facts(found, run, round_, still_s))
             if choice.action != incident.action:
                 self._folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
             self._desk.change(incident, lambda i: book_of.decided(i, choice, self._desk.at))
 
-    def _restate(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
+    def _restate(self, incident: r.Incident, found: Diagnosis, round_: RoundView) -> r.Incident:
         """What is known now, where it says something else than before."""
         known = (incident.klass, incident.culprits, incident.confidence)
         heard = set(found.evidence) - set(incident.evidence)
@@ -247,7 +259,9 @@ class Judge:
             return incident
         if found.culprits != incident.culprits:
             incident = self._desk.note(incident, f"corrected: {found.summary}")
-        return self._desk.change(incident, lambda i: book_of.restated(i, found))
+        by_hand = repeats.foreign(found, round_)
+        restated = book_of.restated(incident, found)
+        return self._desk.change(restated, lambda i: msgspec.structs.replace(i, foreign=by_hand))
 
     def _undecided(self, incident: r.Incident) -> bool:
         """Neither a person nor an order that stands has settled what is done."""
@@ -278,7 +292,9 @@ class Judge:
         if later > 0 and self._back(run) and not run.current.accounted:  # else it has failed again
             self._recovered(incident, run)
         elif not run.open():
-            self._desk.close(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")
+            if not self._orders.outlives(incident, run):
+                incident = self._book.get(incident.id) or incident
+                self._desk.close(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")
         elif later == 0 and self._refuted(incident, run):
             self._desk.close(incident, book_of.PASSED, f"{', '.join(incident.nodes[:4])}: alive, without a restart")
         elif later == 0 and self._moves_again(incident, run):

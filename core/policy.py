@@ -21,15 +21,34 @@ _LEFT_ALONE = {
     d.SIDECAR_DEAD: "the job goes on without its sidecar: start the agent again",
 }
 
-_NODE_DEAD = (
-    "its job should be restarted without it; that is not done from here: workers on a silent node cannot be ended, and "
-    "its place must be filled or left out first"
-)
-
 
 class Choice(NamedTuple):
     action: str
     reason: str
+
+
+class Room(NamedTuple):
+    """Who could be in the next round of a run if some nodes were not in it."""
+
+    left: int  # members of the present round
+    waiting: int  # spares that ask for a round
+    had: int
+    least: int  # as many must be there, as the job was launched (--nnodes)
+    shrink: bool = True  # it may have fewer than it had
+
+    @property
+    def enough(self) -> bool:
+        return self.left > 0 and self.left + self.waiting >= (self.least if self.shrink else self.had)
+
+    @property
+    def words(self) -> str:
+        if not self.left:
+            return "no node of the round would be left"
+        need = self.least if self.shrink else self.had
+        return f"{self.left} of {self.had} nodes are left and {self.waiting} spares wait, it needs {need}"
+
+
+NOWHERE = Room(left=0, waiting=0, had=0, least=0)
 
 
 class Facts(NamedTuple):
@@ -42,20 +61,28 @@ class Facts(NamedTuple):
     joint: bool = False  # it meets through our rendezvous
     held: bool = False  # holders of its dead workers wait for a verdict: torchelastic has noticed nothing
     parted: bool = False  # a node of the round is done: there is no further round with it
-    repeated: bool = False  # the program's own error, for the second time, without progress in between
+    repeated: str = ""  # why it would fail once more, and the fault is the program's own
     still_s: float | None = None  # for how long it has stood still, None when it does not
     act_after_s: float = 0.0  # a shorter standstill disturbs nobody
+    unarmed: str = "orders are not armed: rankpulse arm --reason …"  # why it is not armed, where it is not
+    paused: bool = False  # a person has asked that nothing be done about it
+    spent: str = ""  # why the budgets of nodes and of the fleet allow no order
+    rests_s: float = 0.0  # no order sooner than this after the last one; 0: it is not too soon
+    room: Room = NOWHERE  # without the nodes that are dead
 
 
 NOBODY = Facts(elastic=False, launcher_alive=False, armed=False, orders_left=0)
+RUN_SPENT = "the budget of restart orders without progress is used up"
 
 
 def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The action for a diagnosis. Total: what is not understood is paged, never acted upon."""
     if diagnosis.klass in _LEFT_ALONE:
         return Choice(NONE, _LEFT_ALONE[diagnosis.klass])
-    if facts.held and diagnosis.klass in (d.WORKER_DEAD, d.UNKNOWN):
-        return _after_held_death(facts)
+    if facts.held and diagnosis.klass in (d.WORKER_DEAD, d.UNKNOWN, d.NODE_DEAD):
+        return _after_held_death(diagnosis, facts)
+    if facts.paused:
+        return Choice(NONE, facts.unarmed)
     if diagnosis.klass == d.WORKER_DEAD:
         return _after_death(facts)
     if facts.still_s is not None and facts.still_s < facts.act_after_s:
@@ -63,7 +90,7 @@ def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
     if diagnosis.klass == d.COLLECTIVE_HANG:
         return _after_hang(diagnosis, facts)
     if diagnosis.klass == d.NODE_DEAD:
-        return Choice(PAGE, _NODE_DEAD)
+        return _after_node_loss(diagnosis, facts)
     if diagnosis.klass == d.AGENT_CUT_OFF:
         return Choice(PAGE, "the job is not touched, its agent answers: restore the path from that agent to the store")
     return Choice(PAGE, "the cause is not known: acting on a guess may hit the healthy")
@@ -74,25 +101,30 @@ def _after_death(facts: Facts) -> Choice:
         return Choice(PAGE, "the job was not started by torchelastic: nothing starts it again by itself")
     if not facts.launcher_alive:
         return Choice(PAGE, "torchelastic has ended too (its restarts are used up): start the job again")
+    if facts.joint and facts.armed and facts.repeated:
+        return Choice(STOP, facts.repeated)
     return Choice(
         ADOPT, "torchelastic starts the next round by itself when a worker ends; an order would restart it twice"
     )
 
 
-def _after_held_death(facts: Facts) -> Choice:
+def _after_held_death(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The worker is dead for certain, and without a verdict nobody would ever start it again."""
     if not facts.launcher_alive:
         return Choice(PAGE, "torchelastic has ended too: start the job again")
     if not facts.armed:
-        return Choice(
-            RELEASE, "orders are not armed: torchelastic restarts the job if it has restarts left, or ends it"
-        )
+        return Choice(RELEASE, f"{facts.unarmed}; torchelastic restarts the job if it has restarts left, or ends it")
+    if diagnosis.klass == d.NODE_DEAD:
+        return _after_node_loss(diagnosis, facts)
     if facts.repeated:
-        return Choice(STOP, "the same error of the program again, and no progress since: it would only fail once more")
+        return Choice(STOP, facts.repeated)
     if facts.parted:
         return Choice(RELEASE, "a node has ended its work and meets nobody any more: torchelastic decides")
-    if facts.orders_left <= 0:
-        return Choice(RELEASE, "the budget of restart orders without progress is used up: torchelastic decides")
+    spent = RUN_SPENT if facts.orders_left <= 0 else facts.spent
+    if spent:
+        return Choice(RELEASE, f"{spent}: torchelastic decides")
+    if facts.rests_s:
+        return _later(facts)
     return Choice(
         RESTART,
         "a worker died and is held, so all nodes meet again at once and none of torchelastic's restarts is used",
@@ -106,8 +138,48 @@ def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
         return Choice(PAGE, f"confidence {diagnosis.confidence:.2f} is too low to end a job that may only be slow")
     if facts.parted:
         return Choice(PAGE, "a node has ended its work and meets nobody any more: there would be no next round")
-    if facts.orders_left <= 0:
-        return Choice(PAGE, "the budget of restart orders without progress is used up")
+    if facts.orders_left <= 0 or facts.spent:
+        return Choice(PAGE, RUN_SPENT if facts.orders_left <= 0 else facts.spent)
     if not facts.armed:
-        return Choice(OBSERVE, "would restart it now, but orders are not armed: rankpulse arm --reason …")
+        return Choice(OBSERVE, f"would restart it now, but {facts.unarmed}")
+    if facts.joint and facts.repeated:
+        return Choice(STOP, facts.repeated)
+    if facts.rests_s:
+        return _later(facts)
     return Choice(RESTART, "nothing moves and the culprit is known; its peers would wait until their timeout")
+
+
+def _after_node_loss(diagnosis: Diagnosis, facts: Facts) -> Choice:
+    """Workers on a silent node cannot be ended from here: the others end theirs, and meet without it."""
+    room = facts.room
+    if not facts.joint:
+        return Choice(PAGE, "its job meets through torch's own rendezvous, which takes no word of ours: restart it")
+    if not facts.launcher_alive:
+        return Choice(PAGE, "torchelastic has ended too: start the job again, without the dead")
+    if facts.parted:
+        return Choice(PAGE, "a node has ended its work and meets nobody any more: there would be no next round")
+    if facts.orders_left <= 0 or facts.spent:
+        return Choice(PAGE, RUN_SPENT if facts.orders_left <= 0 else facts.spent)
+    if not room.enough:
+        return Choice(
+            PAGE,
+            f"its job waits for another node: {room.words}. Start torchrun on one more, by the same command: it is "
+            "then restarted without the dead",
+        )
+    if not facts.armed:
+        return Choice(PAGE, f"would restart its job without the dead now, but {facts.unarmed}")
+    if facts.rests_s:
+        return _later(facts)
+    if room.left + room.waiting >= room.had:
+        return Choice(
+            RESTART_WITHOUT, "its peers wait for the dead in vain: they go on at once with a spare that waits"
+        )
+    return Choice(
+        RESTART_WITHOUT,
+        f"its peers wait for the dead in vain: they go on as {room.left + room.waiting} of {room.had} nodes, which is "
+        f"enough as the job was launched ({room.least})",
+    )
+
+
+def _later(facts: Facts) -> Choice:
+    return Choice(WAIT, f"the last order did not help: no other within {facts.rests_s:g} s of it")

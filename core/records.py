@@ -364,6 +364,8 @@ class Incident(Record, frozen=True, kw_only=True):
     rung: str = ""  # how far the action has come: "" | order | kill | webhook | page
     acked: int = 0  # acknowledgements of the order that the story tells of
     told: tuple[str, ...] = ()  # what is told of it outside, as `<event>/<target>`: page, restart, closed
+    foreign: bool = False  # a hand from outside may have been in it: the culprit was killed, or is stopped
+    strike: str = ""  # the node that it counts against: one that does so too often is cordoned
     drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
 
 

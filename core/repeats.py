@@ -2,27 +2,57 @@
 
 import re
 
-from rankpulse.core.incidents import Book
-from rankpulse.core.views import RoundView, RunView
+from rankpulse.core import diagnosis as d
+from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.exits import Kind
+from rankpulse.core.incidents import PASSED, Book
+from rankpulse.core.records import Incident
+from rankpulse.core.views import RoundView, RunView, process_of
 
 LIVED_S = 600.0  # a round that trained for so long has made progress, whatever its steps are counted from
+HANDS = (1, 2, 3, 9, 13, 14, 15)  # signals that a program does not get by its own fault
+OWN = (d.WORKER_DEAD, d.COLLECTIVE_HANG)
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
-def repeated(fault: str, run: RunView, round_: RoundView, book: Book, now: float) -> bool:
-    """Whether this error (`fault`, "" when it was none of the program's own) ended an earlier round just so."""
-    if not fault or now - round_.began_at >= LIVED_S:
-        return False
-    earlier = [
-        incident
-        for incident in book
-        if incident.run_uid == run.uid and incident.round < round_.number and same(incident.fault, fault)
-    ]
-    if not earlier:
-        return False
-    last = max(earlier, key=lambda incident: incident.round)
-    since = [view for number, view in run.rounds.items() if number > last.round]
-    return max(map(highest_step, since), default=-1) <= last.fault_step
+def repeated(found: Diagnosis, run: RunView, round_: RoundView, book: Book, now: float) -> str:
+    """Why this failure is the program's own and would only come again, "" when it need not.
+
+    Its words are the same as those that ended an earlier round, or it came at the same step; and no progress between.
+    """
+    if now - round_.began_at >= LIVED_S:
+        return ""
+    step = highest_step(round_)
+    for incident in sorted(book, key=lambda incident: -incident.round):
+        if incident.run_uid != run.uid or incident.round >= round_.number or incident.outcome == PASSED:
+            continue
+        words = same(incident.fault, found.fault)
+        if (words or _same_step(incident, found, round_, step)) and not _moved_since(incident, run):
+            again = "the same error of the program again" if words else f"it fails at step {step} again"
+            return f"{again} (as in round {incident.round}), and no progress since: it would only fail once more"
+    return ""
+
+
+def _same_step(incident: Incident, found: Diagnosis, round_: RoundView, step: int) -> bool:
+    """Both broke at one and the same step, and nobody's hand was in it."""
+    own = found.klass in OWN and incident.klass in OWN and bool(found.culprits) and bool(incident.culprits)
+    return own and step >= 0 and step == incident.fault_step and not (incident.foreign or foreign(found, round_))
+
+
+def foreign(found: Diagnosis, round_: RoundView) -> bool:
+    """Whether a hand from outside may have been in it: a process that was killed, or is stopped."""
+    for member in found.culprits:
+        exit_, progress = round_.exits.get(process_of(member)), round_.progress.get(member.rank)
+        if exit_ is not None and (exit_.signal in HANDS or exit_.kind is Kind.STOPPED or exit_.what.startswith("gone")):
+            return True
+        if progress is not None and progress.state in ("T", "t"):
+            return True
+    return False
+
+
+def _moved_since(incident: Incident, run: RunView) -> bool:
+    since = [view for number, view in run.rounds.items() if number > incident.round]
+    return max(map(highest_step, since), default=-1) > incident.fault_step
 
 
 def same(one: str, other: str) -> bool:

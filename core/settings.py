@@ -99,10 +99,13 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     orders_per_run: int = 3  # without a step of progress in between; then only a person restarts it
     hang_act_s: float = 30.0  # a standstill that is shorter is watched, and nobody is disturbed: it may pass by itself
     grace_s: float = 5.0  # for the workers of a round that is ended to end by themselves; the culprit gets none
+    answer_s: float = 10.0  # beyond the grace, for nodes to say that an order is carried out; then all are killed
+    round_s: float = 180.0  # from an order to the next round; then a webhook is told, or a person
+    webhook_s: float = 600.0  # from the webhook to a job that is there again; then a person is told
     backoff_s: float = 10.0  # between two orders for a run without progress in between, twice as long each time
     orders_per_node: int = 5  # because of one node; an order counts less and less
     orders_per_fleet: int = 20
-    budget_window_s: float = 3600.0  # after which an order counts no more; four times as fast where its run went on
+    budget_window_s: float = 3600.0  # after which an order counts no more; a quarter only where its run went on
     strikes: int = 3  # incidents of which one node alone is the culprit: it is cordoned. 0: never
     strikes_window_s: float = 86400.0
     shrink: bool = True  # a job may go on with fewer nodes than it had, down to what it was launched with (--nnodes)
@@ -250,6 +253,9 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "policy.orders_per_run": (0, 1_000_000),
     "policy.hang_act_s": (0, _DAY_S),
     "policy.grace_s": (0, 3600),
+    "policy.answer_s": (1, 3600),
+    "policy.round_s": (1, _DAY_S),
+    "policy.webhook_s": (1, _DAY_S),
     "webhook.timeout_s": (0.05, 60),
     "webhook.retry_s": (0.1, 3600),
     "webhook.retry_max_s": (0.1, 3600),

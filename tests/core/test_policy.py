@@ -2,18 +2,20 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.exits import Exit, Kind
 from rankpulse.core.incidents import Book
 from rankpulse.core.phases import PhaseClocks
-from rankpulse.core.policy import Facts, choose
+from rankpulse.core.policy import Facts, Room, choose
 from rankpulse.core.progress import RankProgress
-from rankpulse.core.records import Incident
+from rankpulse.core.records import Incident, Launcher, Member
 from rankpulse.core.repeats import repeated, same
 from rankpulse.core.settings import DetectSettings
-from rankpulse.core.views import RoundView, RunView
+from rankpulse.core.views import RoundView, RunView, process_of
 
 GOOD = {"elastic": True, "launcher_alive": True, "armed": True, "orders_left": 3, "joint": True}
 
@@ -29,8 +31,8 @@ def found(klass: str, confidence: float = 0.95) -> Diagnosis:
         ("worker_dead", {"held": True}, "restart"),
         ("worker_dead", {"held": True, "armed": False}, "release"),
         ("worker_dead", {"held": True, "orders_left": 0}, "release"),
-        ("worker_dead", {"held": True, "repeated": True}, "stop"),
-        ("worker_dead", {"held": True, "repeated": True, "armed": False}, "release"),
+        ("worker_dead", {"held": True, "repeated": "again"}, "stop"),
+        ("worker_dead", {"held": True, "repeated": "again", "armed": False}, "release"),
         ("worker_dead", {"held": True, "launcher_alive": False}, "page"),
         ("worker_dead", {"elastic": False}, "page"),
         ("unknown", {"held": True}, "restart"),
@@ -44,10 +46,39 @@ def found(klass: str, confidence: float = 0.95) -> Diagnosis:
         ("collective_hang", {"still_s": 0.0}, "restart"),
         ("collective_hang", {"orders_left": 0}, "page"),
         ("worker_dead", {"held": True, "parted": True}, "release"),
-        ("worker_dead", {"held": True, "parted": True, "repeated": True}, "stop"),
+        ("worker_dead", {"held": True, "parted": True, "repeated": "again"}, "stop"),
         ("unknown", {"held": True, "parted": True}, "release"),
         ("collective_hang", {"still_s": 31.0, "act_after_s": 30.0, "parted": True}, "page"),
+        ("worker_dead", {"held": True, "spent": "too much"}, "release"),
+        ("worker_dead", {"held": True, "rests_s": 10.0}, "wait"),
+        ("worker_dead", {"held": True, "rests_s": 10.0, "repeated": "again"}, "stop"),
+        ("worker_dead", {"held": True, "armed": False, "paused": True}, "release"),
+        ("worker_dead", {"armed": False, "paused": True}, "none"),
+        ("worker_dead", {"repeated": "again"}, "stop"),
+        ("worker_dead", {"repeated": "again", "armed": False}, "adopt"),
+        ("worker_dead", {"repeated": "again", "joint": False}, "adopt"),
+        ("collective_hang", {"paused": True, "armed": False}, "none"),
+        ("collective_hang", {"spent": "too much"}, "page"),
+        ("collective_hang", {"rests_s": 10.0}, "wait"),
+        ("collective_hang", {"repeated": "again"}, "stop"),
+        ("collective_hang", {"repeated": "again", "armed": False}, "observe"),
+        ("node_dead", {}, "page"),
         ("node_dead", {"held": True}, "page"),
+        ("node_dead", {"room": Room(1, 1, 2, 2)}, "restart_without"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "held": True}, "restart_without"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "held": True, "armed": False}, "release"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "armed": False}, "page"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "paused": True, "armed": False}, "none"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "joint": False}, "page"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "parted": True}, "page"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "orders_left": 0}, "page"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "spent": "too much"}, "page"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "rests_s": 10.0}, "wait"),
+        ("node_dead", {"room": Room(1, 1, 2, 2), "launcher_alive": False}, "page"),
+        ("node_dead", {"room": Room(1, 0, 2, 2)}, "page"),
+        ("node_dead", {"room": Room(1, 0, 2, 1)}, "restart_without"),
+        ("node_dead", {"room": Room(1, 0, 2, 1, shrink=False)}, "page"),
+        ("node_dead", {"room": Room(0, 2, 2, 1)}, "page"),
         ("control_plane_delay", {"held": True}, "none"),
     ],
 )
@@ -81,14 +112,56 @@ def story(step: int, *, last: str = ERROR, last_step: int = 90) -> tuple[RunView
     return run, run.rounds[2], book
 
 
+def failure(fault: str, **change: Any) -> Diagnosis:
+    return found("worker_dead")._replace(fault=fault, **change)
+
+
 def test_the_same_error_counts_as_the_programs_own_only_without_progress() -> None:
-    error = "exited with code 1 (ValueError: bad batch 12 at 0x7e99)"
-    assert repeated(error, *story(step=90), now=120.0)
+    error = failure("exited with code 1 (ValueError: bad batch 12 at 0x7e99)")
+    assert "the same error of the program again (as in round 1)" in repeated(error, *story(step=90), now=120.0)
     assert repeated(error, *story(step=-1), now=120.0)
     assert not repeated(error, *story(step=91), now=120.0)
     assert not repeated(error, *story(step=10), now=100.0 + 601), "it trained for a good while"
-    assert not repeated("exited with code 1 (KeyError: 'x')", *story(step=90), now=120.0)
-    assert not repeated("", *story(step=90, last=""), now=120.0)
+    assert not repeated(failure("exited with code 1 (KeyError: 'x')"), *story(step=80), now=120.0)
+    assert not repeated(failure(""), *story(step=80, last=""), now=120.0)
+
+
+GUILTY = (Member(0, "node-a", 0, 11, 77),)
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "expected"),
+    [
+        (90, {}, True),
+        (89, {}, False),
+        (91, {}, False),
+        (90, {"foreign": True}, False),
+        (90, {"culprits": ()}, False),
+        (90, {"klass": "node_dead"}, False),
+        (90, {"outcome": "passed"}, False),
+        (90, {"fault_step": -1}, False),
+    ],
+)
+def test_two_failures_at_one_step_are_the_programs_own(step: int, change: dict[str, Any], expected: bool) -> None:
+    run, round_, book = story(step, last="")
+    [before] = book
+    book.put(msgspec.structs.replace(before, **{"culprits": GUILTY, **change}), 0.0)
+    why = repeated(failure("", culprits=GUILTY), run, round_, book, 120.0)
+    assert ("fails at step 90 again" in why) == expected
+
+
+@pytest.mark.parametrize(("signal", "expected"), [(9, False), (15, False), (11, True), (6, True)])
+def test_a_process_that_was_killed_by_hand_is_no_failure_of_the_program(signal: int, expected: bool) -> None:
+    run, round_, book = story(90, last="")
+    [before] = book
+    book.put(msgspec.structs.replace(before, culprits=GUILTY), 0.0)
+    launcher = Launcher("node-a", "1.1")
+    ended = Exit("k", GUILTY[0], Kind.KILLED, signal, signal == 15, "", launcher, 119.0, 1)
+    round_.exits[process_of(GUILTY[0])] = ended
+    assert bool(repeated(failure("", culprits=GUILTY), run, round_, book, 120.0)) == expected
+    round_.exits.clear()
+    round_.progress[0].state = "T"
+    assert not repeated(failure("", culprits=GUILTY), run, round_, book, 120.0), "somebody has stopped it"
 
 
 def test_numbers_do_not_make_another_error() -> None:

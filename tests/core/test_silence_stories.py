@@ -34,7 +34,7 @@ def test_a_dead_node_whose_peers_wait_is_convicted_in_six_seconds(unreachable: b
     assert (incident.nodes, incident.action, incident.round) == (("n3",), "page", 1)
     assert [m.node for m in incident.culprits] == ["n3", "n3"]
     assert incident.cascade == tuple(rank for rank in range(16) if rank not in (6, 7))
-    assert "restarted without it" in incident.action_reason
+    assert "without the dead" in incident.action_reason
     assert world.state_of("n3") == "convicted"
     assert bool(world.probes) is not unreachable
     world.run(120)
