@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from rankpulse.core.events import Action, Event, Garbled, Gone, LeftOffice, Probed, Seen, SightBack, TookOffice
+from rankpulse.core.events import Action, Event, Garbled, Gone, LeftOffice, Posted, Probed, Seen, SightBack, TookOffice
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import NodeState
 from rankpulse.core.settings import Settings
@@ -21,6 +21,7 @@ from rankpulse.monitor.executor import DONE, FAILED, Executor, Verdict, say
 from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator, leader_sights
 from rankpulse.monitor.vitals import Vitals
+from rankpulse.monitor.webhook import Postman
 from rankpulse.store.api import Listing, Lost, Sight, Store, StoreError
 
 REOPEN_S: Final = 2.0  # between attempts to follow when the store forbids it
@@ -55,12 +56,13 @@ class Loop:
         clock: Clock,
         vitals: Vitals,
         prober: Prober | None = None,
+        postman: Postman | None = None,
     ) -> None:
-        """`prober`: looks at agents directly; None: nobody does."""
-        self.engine, self.vitals, self._prober = engine, vitals, prober
+        """`prober`: looks at agents directly; `postman`: tells webhooks. None: nobody does."""
+        self.engine, self.vitals, self._prober, self._postman = engine, vitals, prober, postman
         self._store, self._keys, self._settings, self._clock = store, keys, settings, clock
         self._election, self._executor, self._canary, self._translator = election, executor, canary, translator
-        self._queue: asyncio.Queue[tuple[Sight | Probed, float]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Sight | Probed | Posted, float]] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
         self._folded = 0  # everything up to this revision is in the engine
         self._gate = 0  # no decision before this revision is folded
@@ -86,9 +88,11 @@ class Loop:
             await self.close()
 
     async def close(self) -> None:
-        """Stop following and looking."""
+        """Stop following, looking and telling."""
         if self._prober is not None:
             await self._prober.close()
+        if self._postman is not None:
+            await self._postman.close()
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader], timeout=2.0)
@@ -123,29 +127,34 @@ class Loop:
         self.vitals.engine_failure = ""
         return actions
 
-    def hear(self, probed: Probed) -> None:
-        """What came of a direct look: folded in its turn among what the watch shows."""
-        self._queue.put_nowait((probed, probed.received_at))
+    def hear(self, answer: Probed | Posted) -> None:
+        """What came of a direct look, or of telling a webhook: folded in its turn among what the watch shows."""
+        self._queue.put_nowait((answer, answer.received_at))
 
     def _look(self, actions: Iterable[Action]) -> None:
-        """Looks are no writes: they begin before those, whatever becomes of them. A standby disturbs nobody."""
+        """Looks are no writes: they begin before those, whatever becomes of them. A standby disturbs nobody.
+
+        Nor is telling a webhook: what it is told stands in the store already.
+        """
         if self._prober is not None and self.office:
             self._prober.send(actions)
             self._prober.rehearse()
+        if self._postman is not None and self.office:
+            self._postman.send(actions)
 
     def follow_anew(self) -> None:
         """Begin with a listing: what was known of the store's content is replaced, and nothing decided before."""
         if self._reader is not None:
             self._reader.cancel()
         old, self._queue = self._queue, asyncio.Queue()
-        while not old.empty():  # what the old watch showed is void, what was looked at is not
-            if isinstance((kept := old.get_nowait())[0], Probed):
+        while not old.empty():  # what the old watch showed is void, what others answered is not
+            if isinstance((kept := old.get_nowait())[0], Probed | Posted):
                 self._queue.put_nowait(kept)
         self._relisting, self._gate, self._held_since = True, 0, None
         delay = BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1] if self._failures else 0.0
         self._reader = asyncio.create_task(self._read(self._queue, delay), name="watch")
 
-    async def _read(self, queue: asyncio.Queue[tuple[Sight | Probed, float]], delay_s: float) -> None:
+    async def _read(self, queue: asyncio.Queue[tuple[Sight | Probed | Posted, float]], delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         while True:
             reason = "the watch ended"
@@ -164,7 +173,7 @@ class Loop:
     def _drain(self) -> None:
         while not self._queue.empty():
             sight, received_at = self._queue.get_nowait()
-            if isinstance(sight, Probed):
+            if isinstance(sight, Probed | Posted):
                 self._fold((sight,))
                 continue
             self._fold(self._translator.events(sight, received_at))

@@ -28,6 +28,7 @@ from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator
 from rankpulse.monitor.upkeep import Upkeep
 from rankpulse.monitor.vitals import Vitals
+from rankpulse.monitor.webhook import Postman
 from rankpulse.store.api import Store, StoreError
 from rankpulse.store.etcd import open_store
 from rankpulse.store.secret import Tokens
@@ -77,6 +78,13 @@ class Monitor:
             clock=clock,
             vitals=self.vitals,
         )
+        self.postman = Postman(
+            settings.webhook,
+            lambda posted: self.loop.hear(posted) if self.loop else None,
+            leads=lambda: self.election is not None and self.election.term() is not None,
+            clock=clock,
+            vitals=self.vitals,
+        )
         self.pages = Pages(
             state=self.state, alive=self.alive, ready=self.not_ready, registry=registry(self.state, self.vitals)
         )
@@ -102,6 +110,7 @@ class Monitor:
             clock=clock,
             vitals=self.vitals,
             prober=self.prober,
+            postman=self.postman,
         )
         upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
         return [self.loop.run(), canary.run(), self.election.run(), upkeep.run()]

@@ -34,6 +34,7 @@ class Vitals:
 
     probes: Counter[str] = field(default_factory=Counter)  # direct looks that the engine asked for, by answer
     probe_s: float | None = None  # how long the last one took
+    posts: Counter[tuple[str, str]] = field(default_factory=Counter)  # attempts to tell webhooks, by target and outcome
 
     def note(self, key: str, record: Record) -> None:
         """Count a record that was seen, if it is one that is counted."""
