@@ -80,11 +80,12 @@ class Judge:
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
         self._outbox.judge()
-        if not sight.blind(now) and not self._watch.stopped:  # it may not even know that it was disarmed
+        acting = not sight.blind(now) and not self._watch.stopped  # else it may not even know that it was disarmed
+        if acting:
             self._orders.give(stuck)
         else:
             self._orders.blind()
-        self._gates.judge()
+        self._gates.judge(acting=acting)
         self._tidy.rosters()
         self._tidy.checkpoints()
         self._tidy.fleet()

@@ -1,18 +1,16 @@
-"""Requests of operators, and orders: created once, and only while what they rest on still holds."""
+"""Requests of operators: taken up, or refused with the reason."""
 
 import msgspec
 
-from rankpulse.core import deaths, policy, resumption
+from rankpulse.core import policy, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.fold import RELEASE, RESTART
+from rankpulse.core.fold import RELEASE
 from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.views import RunView
-
-ACKS_NAMED = 3
 
 
 class Ordering:
@@ -20,26 +18,6 @@ class Ordering:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-
-    def acknowledgements(self) -> None:
-        """What the agents say they did about orders: one line for all that came since, a story is not told by node."""
-        acks, self._desk.folder.acks = self._desk.folder.acks, []
-        given = {order.order_id: order for order in self._desk.folder.orders.values()}
-        done: dict[str, dict[str, int]] = {}
-        for order_id, node, killed in acks:
-            done.setdefault(order_id, {})[node] = killed
-        for order_id, by_node in done.items():
-            order = given.get(order_id)
-            incident = self._desk.book.get(order.incident if order is not None else order_id)
-            if incident is None:
-                continue
-            who = ", ".join(list(by_node)[:ACKS_NAMED])
-            who += f" and {len(by_node) - ACKS_NAMED} more" if len(by_node) > ACKS_NAMED else ""
-            if order is not None and order.kind == RELEASE:
-                self._desk.note(incident, f"{who} told the holders to end with their trainers")
-            else:
-                many = f"{sum(by_node.values())} workers" if any(by_node.values()) else "none"
-                self._desk.note(incident, f"{who} carried out the order: {many} had to be killed")
 
     # --- requests
 
@@ -121,67 +99,3 @@ class Ordering:
     def _asked(self, request: r.Request, run: RunView) -> Diagnosis:
         summary, ranks = f"restart asked for by {request.author}", tuple(sorted(run.current.members))
         return Diagnosis(d.OPERATOR_RESTART, (), ranks, (), 1.0, summary, (request.reason,), (), self._desk.now)
-
-    # --- orders
-
-    def orders(self, stuck: set[str]) -> None:
-        """Ask for the orders that are due now. `stuck`: runs that stand still at this very tick."""
-        for incident in self._desk.book.open():
-            run = self._desk.folder.fleet.runs.get(incident.run_uid)
-            if run is None or not run.rounds or not run.open():
-                continue
-            if incident.action == policy.RESTART:
-                self._restart(incident, run, stuck)
-            elif incident.action in (policy.RELEASE, policy.STOP):
-                self._release(incident, run)
-
-    def _restart(self, incident: r.Incident, run: RunView, stuck: set[str]) -> None:
-        stands = self._desk.folder.ordered(run.uid, incident.round, RESTART)
-        if stands is not None:
-            self._stands(incident, stands)
-        elif run.current.number != incident.round or self._desk.folder.ordered(run.uid, incident.round, RELEASE):
-            return
-        elif incident.asked_by or run.uid in stuck or self._held(run):
-            self._order(incident, run, RESTART, incident.id)
-
-    def _release(self, incident: r.Incident, run: RunView) -> None:
-        stands = self._desk.folder.ordered(run.uid, incident.round, RELEASE)
-        if stands is not None:
-            self._desk.note(incident, f"order {stands.order_id} given: holders of round {stands.round} are released")
-        elif run.current.number == incident.round and self._held(run) and incident.round not in run.ordered:
-            self._order(incident, run, RELEASE, f"{incident.id}-release")
-
-    def _held(self, run: RunView) -> bool:
-        """Dead workers of the present round are held: that does not pass by itself."""
-        return run.joint is not None and deaths.is_held(run.current)
-
-    def _stands(self, incident: r.Incident, order: r.Order) -> None:
-        """The order is in the store: from now on the incident waits for its outcome."""
-        if incident.order_id != order.order_id:
-            incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, order_id=order.order_id))
-            limit = order.resume_before_step
-            then = f", and go on from a checkpoint before step {limit}" if limit >= 0 else ""
-            self._desk.note(incident, f"order {order.order_id} given: end the workers of round {order.round}{then}")
-
-    def _order(self, incident: r.Incident, run: RunView, kind: str, order_id: str) -> None:
-        alive = run.current.alive()
-        living = {(m.node, m.pid, m.start) for m in alive}
-        order = r.Order(
-            order_id=order_id,
-            run_uid=run.uid,
-            run_id=run.run_id,
-            round=incident.round,
-            kind=kind,
-            epoch=self._desk.epoch,
-            incident=incident.id,
-            reason=incident.action_reason,
-            author=f"monitor, epoch {self._desk.epoch}",
-            at=incident.opened_at,
-            seats=r.seated(alive),
-            nodes=run.current.nodes(),
-            culprits=tuple(m for m in incident.culprits if (m.node, m.pid, m.start) in living),
-            grace_s=self._desk.settings.policy.grace_s,
-            resume_before_step=incident.resume_before_step if kind == RESTART else -1,
-        )
-        key = self._desk.keys.order(run.uid, incident.round, kind)
-        self._desk.want(key, order, incident.action_reason, once=True)

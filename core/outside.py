@@ -1,0 +1,48 @@
+"""What is known of a job beyond one run of it: whether it is there again, and whether starting it again is of use."""
+
+from collections.abc import Iterable
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core import ladder, policy
+from rankpulse.core import records as r
+from rankpulse.core.desk import Desk
+from rankpulse.core.repeats import same
+from rankpulse.core.views import RunView
+
+NAMELESS = ("", "none")  # labels that torchrun gives whoever chooses none
+FOLLOWED = (policy.ADOPT, policy.RELEASE, policy.RESTART, policy.RESTART_WITHOUT)
+
+
+def heir(runs: Iterable[RunView], run: RunView) -> RunView | None:
+    """A run that goes on and was launched after this one, under its label and by its owner."""
+    return next((other for other in runs if _follows(other, run)), None)
+
+
+def _follows(other: RunView, run: RunView) -> bool:
+    if other is run or not other.open() or other.run_id != run.run_id or run.run_id in NAMELESS:
+        return False
+    if run.joint is not None:
+        mine, its = run.joint.launch, other.joint.launch if other.joint is not None else None
+        return its is not None and (mine is None or mine.owner == its.owner)
+    began = other.rounds[min(other.rounds)].began_at if other.rounds else None
+    return other.joint is None and began is not None and bool(run.rounds) and began > run.current.began_at
+
+
+def may_be_started_again(desk: Desk, incident: r.Incident, run: RunView) -> bool:
+    """Whether the end of the run leaves its job to be started from outside: it failed, nobody stopped it, and the
+    program's fault is not what was found."""
+    followed = incident.action in FOLLOWED or (incident.action == policy.PAGE and incident.klass == d.WORKER_DEAD)
+    return run.outcome == d.FAILED and followed and (desk.folder.modes.of(run.uid).armed or incident.rung != "")
+
+
+def is_pointless(desk: Desk, incident: r.Incident, run: RunView) -> str:
+    """Why another start from outside would only fail once more, "" when nothing says so."""
+    if desk.budgets.left(run) <= 0:
+        return policy.RUN_SPENT
+    for before in desk.book:
+        if before.id == incident.id or before.run_id != incident.run_id or before.rung != ladder.WEBHOOK:
+            continue
+        alike = same(before.fault, incident.fault) or (before.klass == incident.klass and not incident.fault)
+        if alike and before.fault_step >= incident.fault_step:
+            return f"the job came to the same end when that was done in incident {before.id}"
+    return ""
