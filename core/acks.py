@@ -1,4 +1,4 @@
-"""What agents say they did about orders. Kept until the incident is over, so that a new leader knows who has answered."""
+"""What agents say they did about orders. Kept until the incident is over: a new leader knows who has answered."""
 
 from typing import NamedTuple
 

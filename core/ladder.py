@@ -62,7 +62,7 @@ def climb(stands: Standing, patience: Patience) -> Rung | None:
 def outside(why: str, stands: Standing) -> Rung:
     """The rung beyond our own means: a webhook, or where none could help, a person."""
     if stands.heir:
-        return Rung(PAGE, f"{why}; no webhook, for run {stands.heir} has begun under the same label: a scheduler retries")
+        return Rung(PAGE, f"{why}; no webhook, for a scheduler retries: run {stands.heir} has begun under its label")
     if stands.spent:
         return Rung(PAGE, f"{why}; no webhook, for {stands.spent}")
     if not stands.actuator:

@@ -468,7 +468,7 @@ def test_a_hang_in_a_round_that_had_not_recovered_is_acted_upon() -> None:
         proc.phase = "train"
     again[3].state = "T"
     world.run(20)
-    assert [order.round for order in world.orders()] == [2]
+    assert [order.round for order in world.of_kind("restart")] == [2]
     assert [i.outcome for i in world.incidents()] == ["superseded", ""]
 
 
@@ -512,7 +512,7 @@ def test_hang_with_a_stopped_rank_is_observed_until_armed_then_ordered_once() ->
     world.run(4)
     [incident] = world.incidents()
     assert (incident.outcome, incident.restarts, incident.order_id) == ("recovered", 1, order.order_id)
-    assert len(world.orders()) == 1
+    assert len(world.of_kind("restart")) == 1
     assert any("2 workers had to be killed" in line.text for line in incident.trail)
 
 
@@ -796,7 +796,7 @@ def test_two_launchers_of_one_job_on_one_node_are_one_run() -> None:
     world.procs[1].state, world.training = "T", False
     world.run(15)
     assert [i.klass for i in world.incidents()] == ["collective_hang"]
-    assert len(world.orders()) == 1
+    assert len(world.of_kind("restart")) == 1
 
 
 def test_a_crash_in_the_tick_that_would_end_the_incident_before_keeps_it_open() -> None:

@@ -119,7 +119,7 @@ def test_a_spare_takes_the_place_of_a_node_without_power() -> None:
 
 def test_an_order_without_a_node_waits_for_no_keep_alive_of_it() -> None:
     world = World("abc")
-    a, b = established(world)
+    a, _ = established(world)
     c = world.start("c")
     world.run(5)
     world.power_cut("b")
