@@ -84,7 +84,10 @@ class Engine:
             self._desired[wanted.key] = wanted
         for key in self.judge.unwanted():
             self._desired.pop(key, None)
-        writes = [self._action(wanted) for wanted in list(self._desired.values()) if self._missing(wanted)]
+        missing = [wanted for wanted in list(self._desired.values()) if self._missing(wanted)]
+        # incidents first: who finds the end of a run in the store does not look for what ended it
+        missing.sort(key=lambda wanted: not isinstance(wanted.record, r.Incident))
+        writes = [self._action(wanted) for wanted in missing]
         looks, posts = self.judge.looks(self.sight), self.judge.posts()
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
         return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks, *posts)

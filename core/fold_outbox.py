@@ -7,6 +7,7 @@ from rankpulse.core import events as ev
 from rankpulse.core.records import Outgoing
 
 PENDING, DELIVERED, DEAD = "pending", "delivered", "dead"
+FRESH_S = 5.0
 
 
 class Letter(NamedTuple):
@@ -14,6 +15,14 @@ class Letter(NamedTuple):
 
     event: str
     target: str
+
+
+class _Since(NamedTuple):
+    """Since when so many attempts have been made; `is_fresh`: they were made before this monitor looked."""
+
+    attempts: int
+    at: float
+    is_fresh: bool
 
 
 class OutboxFolder:
@@ -24,7 +33,7 @@ class OutboxFolder:
         self.pending: dict[Letter, Outgoing] = {}  # those of them that are to be told still
         self.posted: dict[Letter, ev.Posted] = {}  # answers that the store does not hold yet
         self.under_way: dict[Letter, int] = {}  # which attempt was sent and has not ended
-        self._since: dict[Letter, tuple[int, float]] = {}  # attempts made, and since when that has been so
+        self._since: dict[Letter, _Since] = {}
 
     def seen(self, outgoing: Outgoing, event: ev.Seen, leading: bool) -> None:
         letter = Letter(outgoing.event, outgoing.target)
@@ -33,14 +42,20 @@ class OutboxFolder:
             self.pending[letter] = outgoing
         else:
             self.pending.pop(letter, None)
-        if self._since.get(letter, (-1, 0.0))[0] != outgoing.attempts:
-            self._since[letter] = outgoing.attempts, event.received_at
+        known = self._since.get(letter)
+        if known is None or known.attempts != outgoing.attempts:
+            self._since[letter] = _Since(outgoing.attempts, event.received_at, known is None)
         if letter in self.posted and self.posted[letter].number <= outgoing.attempts:
             del self.posted[letter]
 
     def since(self, letter: Letter) -> float:
-        """When this monitor first saw that so many attempts were made: on its own clock, so a new one waits anew."""
-        return self._since[letter][1]
+        """When this monitor first saw how it stands now, on its own clock."""
+        return self._since[letter].at
+
+    def due_at(self, letter: Letter, outgoing: Outgoing) -> float:
+        """When it is tried next. A monitor that has just started waits little: from here the target may be reached."""
+        since = self._since[letter]
+        return since.at + (min(outgoing.pause_s, FRESH_S) if since.is_fresh else outgoing.pause_s)
 
     def answered(self, posted: ev.Posted) -> None:
         """An attempt has ended. One that is told of already, or of an event that is gone, changes nothing."""

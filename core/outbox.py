@@ -101,7 +101,7 @@ class Outbox:
         outbox = self._desk.folder.outbox
         if letter in outbox.under_way or letter in outbox.posted or letter.target not in self._targets:
             return False
-        if self._desk.now < outbox.since(letter) + outgoing.pause_s:
+        if self._desk.now < outbox.due_at(letter, outgoing):
             return False
         if letter.event != f"{outgoing.incident}-{CLOSED}":
             return True

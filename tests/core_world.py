@@ -51,6 +51,7 @@ class World:
     said: list[str] = field(default_factory=list)
     actions: list[ev.Action] = field(default_factory=list)
     probes: list[ev.Probe] = field(default_factory=list)
+    posts: list[ev.Post] = field(default_factory=list)
     canary: bool = True
     refuse_writes: bool = False
     training: bool = True
@@ -85,6 +86,8 @@ class World:
             self.said.append(action.text)
         elif isinstance(action, ev.Probe):
             self.probes.append(action)
+        elif isinstance(action, ev.Post):
+            self.posts.append(action)
         elif self.refuse_writes:
             pass
         elif isinstance(action, ev.Erase):
