@@ -133,8 +133,8 @@ class Outbox:
 
     def _tell(self, level: str, outgoing: r.Outgoing, text: str) -> None:
         incident = self._desk.book.get(outgoing.incident)
-        if incident is None or self._desk.note(incident, f"webhook: {text}") is not incident:
-            self._desk.folder.say(level, f"webhook: {outgoing.event}: {text}")
+        if incident is None or self._desk.note(incident, text) is not incident:
+            self._desk.folder.say(level, f"{outgoing.event}: {text}")
 
     def _is_past(self, letter: Letter, outgoing: r.Outgoing) -> bool:
         """Kept as long as its incident, so that nothing is told again; a test for a minute after its end."""

@@ -10,13 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from rankpulse.core import incidents as book_of
-from rankpulse.core import policy
+from rankpulse.core import ladder, policy
 from rankpulse.core.records import Incident, Member
 from rankpulse.core.targets import ALERTMANAGER, CLOSED, PAGE, PAGERDUTY, RESTART, TEST, WebhookTarget
 from rankpulse.core.words import printable, utc
 
 PAGING: Final = (policy.PAGE, policy.OBSERVE, policy.STOP)  # actions that wait for a person
-WEBHOOK_RUNG, PAGE_RUNG = "webhook", "page"
 TEXT_MAX: Final = 1000
 REASONS_MAX: Final = 8
 
@@ -48,9 +47,9 @@ def _events(incident: Incident) -> Iterator[str]:
     """An incident that has passed calls for nobody; one whose run has ended may call for somebody all the more."""
     is_over = incident.state == book_of.CLOSED
     if not is_over or incident.outcome == book_of.RUN_ENDED:
-        if incident.action in PAGING or incident.rung == PAGE_RUNG:
+        if incident.action in PAGING or incident.rung == ladder.PAGE:
             yield PAGE
-        if incident.rung == WEBHOOK_RUNG and not is_over:
+        if incident.rung == ladder.WEBHOOK and not is_over:
             yield RESTART
     if is_over and incident.told:
         yield CLOSED

@@ -1,5 +1,7 @@
 """What is told outside: once per decision, whoever leads, and visibly given up where nobody listens."""
 
+import itertools
+
 import msgspec
 import pytest
 from core_world import DRILL
@@ -45,7 +47,7 @@ def test_a_page_is_told_once_and_its_end_after_it() -> None:
     assert world.incidents()[0].outcome == "passed"
     assert world.receiver.types() == ["rankpulse.page", "rankpulse.closed"]
     assert len(world.receiver.attempts) == 2
-    assert "webhook: pager was told of page, attempt 1" in [line.text for line in world.incidents()[0].trail]
+    assert "pager was told of page, attempt 1" in [line.text for line in world.incidents()[0].trail]
     assert {outgoing.state for outgoing in world.outbox().values()} == {"delivered"}
 
 
@@ -102,7 +104,7 @@ def test_a_target_that_fails_for_ten_minutes_is_told_once_when_it_is_back() -> N
     world.run(70, step_s=0.5)
     assert world.receiver.types() == ["rankpulse.page"]
     times = [now for now, _, _ in world.receiver.attempts]
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
     assert max(gaps) <= 61
     assert 10 < len(times) < 40
     attempts = len(times)
@@ -162,7 +164,7 @@ def test_given_up_visibly_and_tried_anew_at_a_persons_word() -> None:
     world.run(20)
     ((name, outgoing),) = world.outbox().items()
     assert (outgoing.state, outgoing.last_error) == ("dead", "answered 500")
-    assert world.incidents()[0].trail[-1].text.startswith("webhook: pager could not be told of page")
+    assert world.incidents()[0].trail[-1].text.startswith("pager could not be told of page")
     tried = len(world.receiver.attempts)
     world.run(100, step_s=0.5)
     assert len(world.receiver.attempts) == tried
