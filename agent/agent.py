@@ -173,6 +173,8 @@ class Agent:
             self._remember,
             self._settings.detect.heartbeat_interval_s,
             self._spool,
+            self._settings.preflight,
+            self._able,
         )
 
     def _make_beat(self, inc: int, seq: int, at: float) -> Beat:

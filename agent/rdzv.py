@@ -41,10 +41,15 @@ def _never(_launcher: tuple[int, int]) -> bool:
     return False
 
 
+def _well(_one: Torchrun) -> tuple[bool, str]:
+    return False, ""
+
+
 @dataclass(slots=True)
 class Rendezvous:
     """`named`: whether this agent speaks for the node by now; `busy`: whether workers of a launcher still live;
-    `lives`: whether a launcher does."""
+    `lives`: whether a launcher does; `standing`: whether the node is being looked at before it joins, and why it may
+    not."""
 
     node: str
     keys: Keys
@@ -58,6 +63,7 @@ class Rendezvous:
     named: Callable[[], bool] = _yes
     busy: Callable[[tuple[int, int]], bool] = _never
     lives: Callable[[tuple[int, int]], bool] = _never
+    standing: Callable[[Torchrun], tuple[bool, str]] = _well
     saved: Callable[[], None] = lambda: None
     proof: Proof = field(init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -139,6 +145,9 @@ class Rendezvous:
             return now + 1.0
         if one.run_uid != me.run_uid:
             me = one.me = replace(me, run_uid=one.run_uid)
+        checking, refused = self.standing(one)
+        if (me.checking, me.refused) != (checking, refused):
+            me = one.me = replace(me, checking=checking, refused=refused)
         new_uid = _new_uid(me.label, self.rng)
         step = rendezvous.decide(self.mirror.view, me, now, self.clock.utc(), self.timing, new_uid)
         self._spent_s += self.clock.monotonic() - now

@@ -17,6 +17,9 @@ from rankpulse.agent.holders import Holders
 from rankpulse.agent.log import Log
 from rankpulse.agent.mirror import Mirror
 from rankpulse.agent.orders import Orders
+from rankpulse.agent.preflight import Preflight
+from rankpulse.agent.preflight_look import Look
+from rankpulse.agent.preflight_orphans import Leftovers
 from rankpulse.agent.presence import Present, presence_ttl_s
 from rankpulse.agent.proc import Exit
 from rankpulse.agent.rdzv import Rendezvous
@@ -27,12 +30,14 @@ from rankpulse.agent.watch import Who, Workers, alive
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import RunRow
 from rankpulse.core.rendezvous import Timing
+from rankpulse.core.settings import PreflightSettings
 from rankpulse.store.api import Store
 
 
 @dataclass(slots=True)
 class Together:
-    """One per agent. `inc`: its incarnation, 0 while the node's name is not ours; `remember`: write the ledger."""
+    """One per agent. `inc`: its incarnation, 0 while the node's name is not ours; `remember`: write the ledger;
+    `gate`: how a node is looked at before it joins; `able`: how a source of the agent does."""
 
     node: str
     boot_id: str
@@ -47,12 +52,15 @@ class Together:
     remember: Callable[[], None]
     heartbeat_interval_s: float
     folder: Folder | None = None
+    gate: PreflightSettings = field(default_factory=PreflightSettings)
+    able: Callable[[str, str], None] = lambda _source, _problem: None
     timing: Timing = field(default_factory=Timing)
     orders: Orders = field(init=False)
     torchruns: Torchruns = field(init=False)
     holders: Holders = field(init=False)
     rendezvous: Rendezvous = field(init=False)
     checkpoints: Checkpoints = field(init=False)
+    preflight: Preflight = field(init=False)
     _mirror: Mirror = field(init=False)
     _present: Present = field(init=False)
 
@@ -65,6 +73,8 @@ class Together:
             self.timing, named=lambda: bool(self.inc()), busy=self.workers.busy, lives=alive, saved=self._save,
         )  # fmt: skip
         self.torchruns.died = self._mirror.changed = self.rendezvous.look
+        self.preflight = self._preflight()
+        self.rendezvous.standing = self.preflight.standing
         ttl_s = presence_ttl_s(self.heartbeat_interval_s)
         self._present = Present(
             self.node, self.keys, self.store, self._mirror, self.clock, self.log, ttl_s, self.inc
@@ -77,6 +87,17 @@ class Together:
         self._mirror.ordered = self.orders.obey
         self.holders.released = self.orders.released
         self.workers.vouch, self.workers.holds, self.workers.word = self.vouch, self.holders.holds, self._word
+
+    def _preflight(self) -> Preflight:
+        mirror, run_dir = self._mirror, self.workers.run_dir
+        left = Leftovers(
+            self.workers, self.torchruns, lambda: mirror.view, lambda text: self.log.say("warning", text),
+            self.gate.end_leftovers,
+        )  # fmt: skip
+        return Preflight(
+            self.gate, self.node, run_dir, Look(self.gate), left, mirror, self.clock, self.log, self.rendezvous.look,
+            self.able,
+        )  # fmt: skip
 
     def load(self) -> None:
         """Go on where the agent before this one stopped."""
@@ -105,6 +126,7 @@ class Together:
             tasks.create_task(self._present.run())
 
     async def close(self) -> None:
+        await self.preflight.close()
         await self.orders.close()
         self.checkpoints.close()
         self._save()

@@ -209,6 +209,12 @@ class Workers:
         for worker in self.of_round(order.run_uid, order.round):
             worker.order_id = order.order_id
 
+    def blame(self, pid: int, start: int, order_id: str) -> None:
+        """That worker, if we watch it, ends at this order, however it does."""
+        worker = self.table.get((pid, start))
+        if worker:
+            worker.order_id = order_id
+
     def kill(self, order: Order, seats: Iterable[Seat | Member] | None = None) -> int:
         """SIGKILL processes that `order` names on this node, and no others; returns how many. `seats`: only these."""
         chosen = order.seats.get(self.node, ()) if seats is None else seats

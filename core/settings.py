@@ -85,6 +85,24 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout_s: float = 1.0  # of one look
 
 
+class PreflightSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a node is looked at for before one of its torchruns is in a round."""
+
+    enabled: bool = True
+    gpus: int = 0  # so many must be there; 0: as many as there are
+    look_timeout_s: float = 20.0  # GPUs, directories and processes that take longer hang
+    run_dir_free_mb: int = 16
+    checkpoint_dir: str = ""  # where the jobs of this node save; "" = not looked at
+    checkpoint_free_mb: int = 1024
+    clock_warn_s: float = 5.0  # a record so far from the future is told of
+    end_leftovers: bool = True  # what a finished round of the same run has left behind; false: it is only told of
+    retry_s: float = 5.0  # until a node that was refused is looked at again, doubled each time
+    retry_max_s: float = 60.0
+    again_s: float = 600.0  # until one that waits for a round is looked at again
+    collective: bool = False  # a sum over two GPUs: takes seconds, and memory of the GPUs
+    collective_timeout_s: float = 60.0
+
+
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str = ""  # "" = host name and pid
     listen: str = "127.0.0.1:9460"
@@ -131,6 +149,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detect: DetectSettings = DetectSettings()
     agent: AgentSettings = AgentSettings()
     probe: ProbeSettings = ProbeSettings()
+    preflight: PreflightSettings = PreflightSettings()
     monitor: MonitorSettings = MonitorSettings()
     policy: PolicySettings = PolicySettings()
     webhook: WebhookSettings = WebhookSettings()
@@ -227,6 +246,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "detect": DetectSettings,
     "agent": AgentSettings,
     "probe": ProbeSettings,
+    "preflight": PreflightSettings,
     "monitor": MonitorSettings,
     "policy": PolicySettings,
     "webhook": WebhookSettings,
@@ -247,6 +267,12 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "agent.scan_interval_s": (0.05, 60),
     "probe.interval_s": (0.05, 60),
     "probe.timeout_s": (0.05, 60),
+    "preflight.gpus": (0, 1024),
+    "preflight.look_timeout_s": (0.1, 600),
+    **{f"preflight.{name}": (0, 1 << 40) for name in ("run_dir_free_mb", "checkpoint_free_mb")},
+    "preflight.clock_warn_s": (0.1, _DAY_S),
+    **{f"preflight.{name}": (0.05, _DAY_S) for name in ("retry_s", "retry_max_s", "again_s")},
+    "preflight.collective_timeout_s": (0.1, 600),
     "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
@@ -292,6 +318,11 @@ _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...
         ("detect.observer_gap_s", "monitor.tick_interval_s"),
         lambda gap, tick: gap > 2 * tick,
         "detect.observer_gap_s must be more than twice monitor.tick_interval_s: the monitor would always seem asleep",
+    ),
+    (
+        ("preflight.retry_s", "preflight.retry_max_s"),
+        lambda low, high: low <= high,
+        "preflight.retry_s must not exceed preflight.retry_max_s",
     ),
     (
         ("webhook.retry_s", "webhook.retry_max_s"),
