@@ -12,7 +12,7 @@ from rankpulse.core import records as r
 from rankpulse.core.ceiling import Ceilings, is_of_ceiling
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
-from rankpulse.core.fold import RELEASE, Folder
+from rankpulse.core.fold import RELEASE, RESTART, Folder
 from rankpulse.core.gates import Gates
 from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
@@ -266,8 +266,8 @@ class Judge:
 
     def _undecided(self, incident: r.Incident) -> bool:
         """Neither a person nor an order that stands has settled what is done."""
-        released = self._folder.ordered(incident.run_uid, incident.round, RELEASE) is not None
-        return not (incident.order_id or incident.asked_by or released)
+        given = (self._folder.ordered(incident.run_uid, incident.round, kind) for kind in (RESTART, RELEASE))
+        return not (incident.order_id or incident.asked_by or any(given))
 
     def _end(self, run: RunView, ending: Ending) -> None:
         run.outcome, run.reason, run.ended_at = ending.outcome, ending.reason, self._desk.at

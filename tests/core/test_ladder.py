@@ -52,7 +52,7 @@ def carried_out(world: World, order: r.Order) -> None:
 
 
 def trail(world: World) -> list[str]:
-    [incident] = world.incidents()
+    [incident] = [incident for incident in world.incidents() if incident.run_uid]
     return [line.text for line in incident.trail]
 
 
