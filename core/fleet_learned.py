@@ -68,7 +68,7 @@ class FleetMemory:
         """An incident is over; `step_s`: what a step of its run takes."""
         if incident.klass == d.NODE_DEAD and len(incident.nodes) == 1 and incident.outcome != PASSED:
             self._change(deaths=self._mine.deaths + 1)
-        if incident.outcome == RECOVERED and incident.time_to_recover_s is not None:
+        if incident.outcome == RECOVERED and incident.time_to_recover_s is not None and incident.klass != d.DRAIN:
             again_s = (incident.lost_steps or 0) * (step_s or 0.0)
             cost = round(incident.time_to_recover_s + again_s, 3)
             self._change(restart_s=(*self._mine.restart_s, cost)[-RESTARTS_KEPT:])

@@ -30,6 +30,7 @@ class Session(NamedTuple):
     convictions: list[Conviction]
     withheld: str  # why nobody is convicted although it was time, or ""
     mass: str = ""  # why actions stop, or ""
+    silent: frozenset[str] = frozenset()  # of whom nothing is heard on any path for as long as several are given
 
 
 class Hearing:
@@ -55,7 +56,19 @@ class Hearing:
             self._group(group, mass=stormy or many, stormy=stormy)
         self._ceiling(late)
         mass = f"{len(accused)} nodes are silent at once, in more than one rack" if many else ""
-        return Session(self._found, self._withheld, mass)
+        return Session(self._found, self._withheld, mass, self._silent(mute))
+
+    def _silent(self, mute: list[NodeView]) -> frozenset[str]:
+        """Those of whom nothing is heard for long, if a job needs any of them. The dead that were left out are past."""
+        limit_s, anew_at = self._desk.times.rack_s, self._fleet.anew.at
+        long = [
+            node
+            for node in mute
+            if node.suspect.state == CONVICTED or self._desk.now - node.life_at(anew_at) >= limit_s
+        ]
+        needed = [node for node in long if self._witnesses.runs(node)]
+        idle = [node for node in long if node.suspect.state != CONVICTED] if needed else []
+        return frozenset(node.name for node in (*needed, *idle))
 
     # --- what speaks for one
 

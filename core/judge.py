@@ -4,14 +4,16 @@ from collections.abc import Container
 
 import msgspec
 
-from rankpulse.core import deaths, endings, outbox_requests, policy, repeats, resumption
+from rankpulse.core import deaths, endings, node_requests, outbox_requests, policy, repeats, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
+from rankpulse.core.breaker import BreakerJudge
 from rankpulse.core.ceiling import Ceilings, is_of_ceiling
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
+from rankpulse.core.draining import Draining
 from rankpulse.core.fold import RELEASE, RESTART, Folder
 from rankpulse.core.gates import Gates
 from rankpulse.core.hearing import Conviction
@@ -23,6 +25,7 @@ from rankpulse.core.outbox import Outbox
 from rankpulse.core.settings import Settings
 from rankpulse.core.sight import Sight
 from rankpulse.core.stragglers import Stragglers
+from rankpulse.core.strikes import Strikes
 from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.suspicion import Suspicions
 from rankpulse.core.tidy import Tidy
@@ -31,6 +34,8 @@ from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.watch import Watch
 
 QUIET_ROUNDS = 4.0  # times quiet_s: a round without step reports that lived for so long has recovered
+NOT_NOW = "this monitor is blind, or too many nodes are late together: what it knows may be old"
+ORDERED = (policy.RESTART, policy.RESTART_WITHOUT, policy.RELEASE, policy.STOP)
 RESTATED = (  # classes between which later evidence may correct an incident
     frozenset({d.WORKER_DEAD, d.UNKNOWN}),
     frozenset({d.COLLECTIVE_HANG, d.UNKNOWN}),
@@ -49,6 +54,9 @@ class Judge:
         self._watch = Watch(self._desk)
         self._ordering = Ordering(self._desk)
         self._orders = Orders(self._desk)
+        self._breaker = BreakerJudge(self._desk)
+        self._strikes = Strikes(self._desk)
+        self._draining = Draining(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
         self._outbox = Outbox(self._desk)
@@ -71,16 +79,22 @@ class Judge:
         }
         for conviction in self._watch.judge(sight):
             self._convict(conviction)
+        node_requests.lift_due(self._desk)
         outbox_requests.answer(self._desk)
         self._ordering.requests()
+        self._breaker.judge(self._watch.silent, self._watch.watched)
         self._orders.acknowledgements()
         for incident in self._book.open():
             self._follow(incident)
+        acting = not sight.blind(now) and not self._watch.stopped  # else it may not even know that it was disarmed
+        self._reconsider()
+        self._draining.judge()
+        self._strikes.judge(stopped="" if acting else NOT_NOW)
+        self._not_taken(acting=acting)
         self._outbox.announce()
         for incident in self._book.unconfirmed():
             self._desk.want(self._keys.incident(incident.id), incident, incident.summary)
         self._outbox.judge()
-        acting = not sight.blind(now) and not self._watch.stopped  # else it may not even know that it was disarmed
         if acting:
             self._orders.give(stuck)
         else:
@@ -90,6 +104,7 @@ class Judge:
         self._tidy.checkpoints()
         self._tidy.fleet()
         self._tidy.learned()
+        self._desk.budgets.keep()
         self._tidy.orders(self._settled)
         self._tidy.forget()
         return self._desk.wanted
@@ -243,10 +258,27 @@ class Judge:
         elif incident.state == book_of.OPEN and not incident.order_id:
             incident = self._restate(incident, found, round_)
         if incident.state == book_of.OPEN and self._undecided(incident):
+            if incident.klass == d.NODE_DEAD != found.klass:
+                found = d.again(incident, found.since)  # what its peers do follows from it
             choice = policy.choose(found, self._desk.facts(found, run, round_, still_s))
             if choice.action != incident.action:
                 self._folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
             self._desk.change(incident, lambda i: book_of.decided(i, choice, self._desk.at))
+
+    def _reconsider(self) -> None:
+        """What is done about dead nodes depends on who waits to take their place, and nothing tells of them again."""
+        for incident in self._book.open():
+            run = self._folder.fleet.runs.get(incident.run_uid)
+            if incident.klass != d.NODE_DEAD or run is None or not run.rounds or not run.open():
+                continue
+            if run.current.number == incident.round and self._undecided(incident):
+                self._of_round(run, run.current, d.again(incident, self._desk.now))
+
+    def _not_taken(self, *, acting: bool) -> None:
+        """A decision that is not carried out is part of the story, too."""
+        for incident in self._book.open() if not acting else ():
+            if incident.action in ORDERED and self._undecided(incident) and incident.run_uid:
+                self._desk.note(incident, f"no order to {incident.action}: {NOT_NOW}")
 
     def _restate(self, incident: r.Incident, found: Diagnosis, round_: RoundView) -> r.Incident:
         """What is known now, where it says something else than before."""

@@ -2,14 +2,13 @@
 
 import msgspec
 
-from rankpulse.core import policy, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
+from rankpulse.core import modes, node_requests, policy, resumption
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.fold import RELEASE
-from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.views import RunView
 
 
@@ -39,37 +38,17 @@ class Ordering:
         """Take the request up, or say why not."""
         if request.kind == "restart":
             return self._restart_refused(request)
-        if request.kind in ("cordon", "uncordon"):
-            return self._cordon_refused(request)
-        return f"{request.kind!r} is not a kind this monitor knows (restart, cordon and uncordon are)"
-
-    def _cordon_refused(self, request: r.Request) -> str:
-        desk = self._desk
-        try:
-            key = desk.keys.cordon(check_name(request.node, "node"))
-        except BadName as error:
-            return str(error)
-        stands = desk.folder.joint.cordons.get(request.node)
-        if request.kind == "cordon":
-            if stands is not None:
-                return f"{request.node} is cordoned already, by {stands.author}: {stands.reason}"
-            cordon = r.Cordon(node=request.node, author=request.author, reason=request.reason, at=request.at)
-            desk.want(key, cordon, f"cordon of {request.node}: {request.reason}")
-            desk.folder.joint.cordons[request.node] = cordon  # for gates of this very tick; a listing tells the truth
-            desk.folder.say("warning", f"{request.node} is cordoned by {request.author}: {request.reason}")
-            return ""
-        if stands is None:
-            return f"{request.node} is not cordoned"
-        desk.erase(key)
-        del desk.folder.joint.cordons[request.node]
-        desk.folder.say("warning", f"the cordon of {request.node} is lifted by {request.author}: {request.reason}")
-        return ""
+        answer = node_requests.taken(self._desk, request)
+        return answer if answer is not None else f"{request.kind!r} is not a kind this monitor knows"
 
     def _restart_refused(self, request: r.Request) -> str:
         desk = self._desk
         run = desk.folder.fleet.runs.get(request.run_uid)
         if run is None or not run.rounds or not run.open():
             return f"no run {request.run_uid} is going on"
+        leave = desk.folder.modes.of(run.uid)
+        if leave.mode in (modes.BY_BREAKER, modes.PAUSED):
+            return leave.why
         if not run.elastic or not any(run.launchers.values()):
             return "it was not started by torchelastic, or that has ended: nothing would start the next round"
         refusal = resumption.refused(

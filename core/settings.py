@@ -127,7 +127,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     strikes: int = 3  # incidents of which one node alone is the culprit: it is cordoned. 0: never
     strikes_window_s: float = 86400.0
     shrink: bool = True  # a job may go on with fewer nodes than it had, down to what it was launched with (--nnodes)
-    breaker_share: float = 0.3  # more of the nodes than this, and two, silent or cordoned by rankpulse: all acting ends
+    breaker_share: float = 0.4  # more of the nodes than this, and two, silent or cordoned by rankpulse: all acting ends
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -37,6 +37,17 @@ class Watch:
         self._healed: dict[str, tuple[float, float]] = {}  # silences that are over: when, and how long they lasted
         self._judged_at: float | None = None
         self.stopped = ""  # why actions stop, "" while they do not
+        self.silent: frozenset[str] = frozenset()  # nodes of which nothing is heard on any path, for long
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The nodes of which beats are expected."""
+        in_hand = self._desk.folder.modes.maintenance
+        return frozenset(
+            name
+            for name, node in self._fleet.nodes.items()
+            if node.arrival.watched and not node.leaving and name not in in_hand
+        )
 
     def mark(self, sight: Sight) -> Container[str]:
         """Mark who is late; returns who is seen, by beats or by looks."""
@@ -73,16 +84,18 @@ class Watch:
             node
             for node in self._fleet.deadlines.late.values()
             if node.silent_since is not None and sight.proves(node.silent_since, desk.now)
+            if node.name not in desk.folder.modes.maintenance  # its silence is nobody's fault
         ]
         suspects = [node for node in late if node.suspect.state != CONVICTED]
         watched, session = 0, Session([], withheld="")
-        self.stopped = ""
+        self.stopped, self.silent = "", frozenset()
         if late:
             sizes = self._rack_sizes() if len(suspects) > 1 else {}
             watched = sum(sizes.values())
             stormy = cuts.together(len(suspects), watched, desk.settings.detect.shared_late_fraction)
             self.stopped = f"{len(suspects)} of {watched} nodes are late together" if stormy else ""
             session = self._hearing.hear(late, sizes, stormy=stormy)
+            self.silent = session.silent
             self.stopped = self.stopped or session.mass
         self._weather.judge(suspects, watched, self._returns, withheld=session.withheld)
         self.verdicts.follow(self._returns, seen=not sight.blind(desk.now) and desk.now >= sight.hold_until)
@@ -103,7 +116,8 @@ class Watch:
         suspect = node.suspect
         mute_s = min(back.silence_s, self._desk.now - suspect.life_at) if suspect.mute else 0.0
         lasted_s = max(mute_s, suspect.muted_s)
-        otherwise = suspect.grouped or suspect.vouched or back.restarted
+        in_hand = node.name in self._desk.folder.modes.maintenance
+        otherwise = suspect.grouped or suspect.vouched or back.restarted or in_hand
         least_s = self._desk.settings.detect.heartbeat_interval_s + self._desk.settings.detect.margin_floor_s
         if lasted_s >= least_s and not otherwise and self._witnesses.can_tell(node):
             self._healed[node.name] = (self._desk.now, lasted_s)

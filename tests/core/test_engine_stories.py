@@ -340,7 +340,9 @@ def test_erasing_waits_until_the_record_that_cites_it_stands_in_the_store() -> N
     world, procs = trained()
     world.ends(procs[3], signal=9)
     first = world.engine.tick(world.now, UTC)
-    assert [type(action).__name__ for action in first if not isinstance(action, ev.Say)] == ["Write"]
+    written = [action for action in first if not isinstance(action, ev.Say)]
+    assert [type(action.record).__name__ for action in written if isinstance(action, ev.Write)] == ["Incident", "Spent"]
+    assert len(written) == 2
     again = world.engine.tick(world.now + 0.1, UTC)
     assert not [action for action in again if isinstance(action, ev.Erase)], "the write has not come back yet"
     for action in first:

@@ -1,0 +1,121 @@
+"""Draining: a job leaves a node that works, at a person's word, when it loses nothing by it.
+
+Who asks is whoever cordoned the node with a drain, or took it into maintenance. The run is restarted without it after
+its next checkpoint; at once where the node has fallen silent, for then its job waits for nothing but that. It waits
+where the job could not go on without the node. Should the round end otherwise before that, the next forms without it.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core import incidents as book_of
+from rankpulse.core import modes, policy
+from rankpulse.core import records as r
+from rankpulse.core.desk import Desk
+from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
+from rankpulse.core.lost import is_lost
+from rankpulse.core.policy import Choice, Room
+from rankpulse.core.verdicts import in_words
+from rankpulse.core.views import RunView
+
+
+class Case(NamedTuple):
+    """How it stands with a run that is to leave nodes."""
+
+    room: Room  # without them
+    refusal: str = ""  # why nothing may be ordered now
+    silent: str = ""  # one of them that is gone already
+    saved_step: int | None = None  # of a checkpoint that was saved since it was asked for
+    told: bool = True  # the run has told of a checkpoint
+
+
+def choose(case: Case) -> Choice:
+    """What is done by now, and why."""
+    if case.refusal:
+        return Choice(policy.DRAIN, f"waits: {case.refusal}")
+    if not case.room.enough:
+        return Choice(policy.DRAIN, f"waits for another node: {case.room.words}")
+    if case.silent:
+        return Choice(policy.RESTART_WITHOUT, f"{case.silent} is silent already: its job waits for it in vain")
+    if case.saved_step is not None:
+        return Choice(policy.RESTART_WITHOUT, f"the checkpoint of step {case.saved_step} is saved: nothing is lost")
+    if not case.told:
+        text = "waits for the run's first checkpoint, none was told of: rankpulse restart ends the round at once"
+        return Choice(policy.DRAIN, text)
+    return Choice(policy.DRAIN, "restarts without it as soon as the next checkpoint is saved")
+
+
+class Draining:
+    """One per judge; holds nothing."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def judge(self) -> None:
+        """Open, follow and end the incidents of runs that are to leave nodes."""
+        asked = self._asked()
+        open_ = {i.run_uid: i for i in self._desk.book.open() if i.klass == d.DRAIN}
+        for run in self._desk.folder.fleet.runs.values() if asked or open_ else ():
+            if run.joint is None or not run.rounds or not run.open():
+                continue
+            nodes = tuple(node for node in run.current.nodes() if node in asked)[:NAMED_MAX]
+            incident = open_.get(run.uid)
+            if incident is not None and incident.round != run.current.number and nodes:
+                incident = None  # of an earlier round, from which it has not recovered yet
+            if nodes and run.current.number not in run.ordered:
+                self._go_on(run, incident, {node: asked[node] for node in nodes})
+            elif incident is not None and not nodes and incident.round == run.current.number:
+                self._desk.close(incident, book_of.PASSED, "nobody asks for it any more")
+
+    def _asked(self) -> dict[str, tuple[str, str]]:
+        """node -> (author, why) of those that jobs are to leave."""
+        folder = self._desk.folder
+        by_cordon = {node: (c.author, c.reason) for node, c in folder.joint.cordons.items() if c.drain}
+        return by_cordon | {node: (m.author, m.reason) for node, m in folder.modes.maintenance.items()}
+
+    def _go_on(self, run: RunView, incident: r.Incident | None, asked: dict[str, tuple[str, str]]) -> None:
+        desk, nodes = self._desk, tuple(asked)
+        if incident is None:
+            incident = self._open(run, asked)
+        if incident.order_id:
+            return
+        if incident.nodes != nodes:
+            incident = desk.note(incident, f"asked for by now: {in_words(nodes)}")
+            incident = desk.change(incident, lambda i: msgspec.structs.replace(i, nodes=nodes))
+        choice = choose(self._case(run, incident, nodes))
+        if choice.action != incident.action:
+            desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
+        desk.change(incident, lambda i: book_of.decided(i, choice, desk.at))
+
+    def _open(self, run: RunView, asked: dict[str, tuple[str, str]]) -> r.Incident:
+        desk = self._desk
+        told = desk.folder.checkpoints.of(run.uid)
+        author, why = next(iter(asked.values()))
+        found = Diagnosis(
+            d.DRAIN,
+            (),
+            (),
+            tuple(asked),
+            1.0,
+            f"{in_words(asked)} to be left, asked for by {author}: {why}",
+            tuple(f"{node}: {by}: {reason}" for node, (by, reason) in list(asked.items())[:8]),
+            (),
+            desk.now,
+        )
+        choice = choose(Case(desk.room(run, run.current, asked), told=told is not None))
+        incident = desk.open(found, (run, run.current), choice)
+        saves = told.saves if told is not None else 0
+        return desk.change(incident, lambda i: msgspec.structs.replace(i, asked_by=author, drain_after=saves))
+
+    def _case(self, run: RunView, incident: r.Incident, nodes: tuple[str, ...]) -> Case:
+        desk = self._desk
+        leave, told = desk.folder.modes.of(run.uid), desk.folder.checkpoints.of(run.uid)
+        return Case(
+            desk.room(run, run.current, nodes),
+            leave.why if leave.mode in (modes.BY_BREAKER, modes.PAUSED) else "",
+            next((name for name in nodes if is_lost(desk, name)), ""),
+            told.step if told is not None and told.saves > incident.drain_after else None,
+            told is not None and told.saves > 0,
+        )
