@@ -80,7 +80,7 @@ class Orders:
         self._active[mark] = asyncio.create_task(self._carry_out(mark, order, work))
 
     def _work(self, kind: str) -> _Work | None:
-        known = {"restart": self._restart, "release": self._release}
+        known = {"restart": self._restart, "kill": self._kill, "release": self._release}
         return self._collect if kind.startswith("collect-") else known.get(kind)
 
     async def _carry_out(self, mark: str, order: Order, work: _Work) -> None:
@@ -112,6 +112,16 @@ class Orders:
             killed, note = self.workers.kill(order), ""
             self.changed()  # the next agent, too, shall know why they died
         self._report(order, killed, note)
+
+    async def _kill(self, order: Order) -> None:
+        """The second rung: nothing of the round is left alive, whether the monitor knew of it or not. Where torchrun
+        does not listen, the end of its workers, or of their holders, is what it notices."""
+        holders = self.holders.of_round(order.run_uid, order.round)
+        self.workers.mark(order)
+        self.changed()
+        seats = [*order.seats.get(self.node, ()), *self.workers.seats_of_round(order)]
+        killed = self.workers.kill(order, {(seat.pid, seat.start): seat for seat in seats}.values())
+        self._report(order, killed + self.holders.end(holders), "")
 
     async def _release(self, order: Order) -> None:
         told = self.holders.release(order.run_uid, order.round, order.reason or "released")

@@ -200,6 +200,11 @@ class Workers:
         named = ((seat, self.table.get((seat.pid, seat.start))) for seat in order.seats.get(self.node, ()))
         return [worker for seat, worker in named if worker and _concerns(order, seat.rank, worker)]
 
+    def seats_of_round(self, order: Order) -> list[Seat]:
+        """Those of the order's round, also where the order does not name them."""
+        found = self.of_round(order.run_uid, order.round)
+        return [Seat(one.who.rank, one.who.local_rank, one.pid, one.start) for one in found]
+
     def busy(self, launcher: Who) -> bool:
         """Whether workers of that launcher live."""
         return any(worker.launcher == launcher for worker in self.table.values())

@@ -122,6 +122,54 @@ async def test_an_order_for_a_round_that_is_over_is_void(run_dir: str, store: Me
     assert report.detail == {"order_id": "o1", "killed": 0, "note": "its round is over here"}
 
 
+async def test_the_second_rung_leaves_nothing_of_the_round_alive(
+    run_dir: str, store: MemoryStore, start: Torchruns
+) -> None:
+    """Nobody is asked, and what the monitor did not know of ends, too."""
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        pids = [await one.work(rank) for rank in range(2)]
+        seats = await members(desk, 2)
+        await order(desk, one, seats[:1], kind="kill", grace_s=60.0)
+        assert await one.heard("exited") == -9
+        assert await one.heard("exited") == -9
+        report = await first(desk, records.ORDER_DONE)
+        exits = await desk.observations(records.WORKER_EXITED)
+        assert one.silent("again")
+    assert report.detail == {"order_id": "o1", "killed": 2}
+    assert {obs.pid: obs.detail["order_id"] for obs in exits} == dict.fromkeys(pids, "o1")
+
+
+async def test_the_second_rung_spares_the_round_after_it(run_dir: str, store: MemoryStore, start: Torchruns) -> None:
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        one.join(nodes=(1, 1))
+        await one.meet()
+        pid = await one.work(0, world=1)
+        seats = await members(desk, 1)
+        await order(desk, one, seats, kind="kill", round=1)
+        report = await first(desk, records.ORDER_DONE)
+        assert alive(pid)
+    assert report.detail == {"order_id": "o1", "killed": 0}
+
+
+async def test_the_second_rung_ends_holders_of_dead_trainers(
+    run_dir: str, store: MemoryStore, start: Torchruns
+) -> None:
+    """A torchrun that does not listen notices that, and restarts by itself."""
+    async with Desk(run_dir, store).at_work() as desk:
+        one = await alone(start, run_dir)
+        pid = await held(desk, one)
+        await members(desk, 1)
+        os.kill(pid, signal.SIGKILL)
+        await first(desk, records.WORKER_EXITED)
+        assert one.silent("exited")
+        await order(desk, one, [], kind="kill")
+        assert await one.heard("exited") == -9
+        report = await first(desk, records.ORDER_DONE)
+    assert report.detail["killed"] == 1
+
+
 async def test_an_order_given_while_the_agent_was_away(run_dir: str, store: MemoryStore, start: Torchruns) -> None:
     async with Desk(run_dir, store).at_work() as desk:
         one = await alone(start, run_dir)
