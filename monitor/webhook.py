@@ -5,7 +5,9 @@ each one ends in exactly one `Posted`.
 """
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable
@@ -181,7 +183,14 @@ def _why(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted: {printable(error.certificate_error, 200)}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect: {printable(error.os_error.strerror or error.os_error, 200)}"
+        return f"cannot connect: {_cause(error.os_error)}"
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError):
         return "the connection ended before an answer"
     return f"the exchange failed: {type(error).__name__}"
+
+
+def _cause(error: OSError) -> str:
+    """What the system says; of a name that does not resolve, what the resolver says."""
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return printable(error, 200)

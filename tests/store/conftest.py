@@ -2,10 +2,8 @@
 
 import asyncio
 import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +14,6 @@ from rankpulse.store.api import Changes, Listing, Sight, Store
 from rankpulse.store.embedded import EmbeddedEtcd
 from rankpulse.store.etcd import EtcdStore
 from rankpulse.store.memory import MemoryStore
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `from certs import Authority`
 
 
 class MemoryRig:

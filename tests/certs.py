@@ -1,4 +1,4 @@
-"""A small certificate authority for tests. Tests say `from certs import Authority` (the conftest adds this folder)."""
+"""A small certificate authority for tests. Tests say `from certs import Authority`."""
 
 import datetime
 import ipaddress
