@@ -45,7 +45,8 @@ class Orders:
             order = given.get(order_id)
             incident = self._desk.book.get(order.incident) if order is not None else None
             if order is not None and incident is not None and incident.state == book_of.OPEN:
-                of.setdefault(incident.id, []).append(order)
+                if order.kind != RESTART or incident.order_id == order_id:  # else its story has not come so far
+                    of.setdefault(incident.id, []).append(order)
             else:
                 for key in acks.drop(order_id):
                     self._desk.folder.fold(key)
@@ -73,6 +74,8 @@ class Orders:
                 continue
             if incident.action in (policy.RESTART, policy.RESTART_WITHOUT):
                 self._restart(incident, run, stuck)
+            elif incident.action == policy.STOP and not self._held(run):
+                self._restart(incident, run, stuck)  # workers that hang are ended; the gate allows no further round
             elif incident.action in (policy.RELEASE, policy.STOP):
                 self._release(incident, run)
 
@@ -174,7 +177,7 @@ class Orders:
         if run.current.number != order.round:
             return
         rung = ladder.climb(self._standing(incident, run, order), self._patience)
-        if rung is None:
+        if rung is None or (rung.name != ladder.KILL and incident.action == policy.STOP):
             return
         if rung.name != ladder.KILL:
             self._take(incident, rung)
