@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -54,21 +54,34 @@ class _Ran(NamedTuple):
     process: Process | None
 
 
+async def end_child(process: Process) -> None:
+    """Kill it if it is there still. One that hangs in the kernel dies when the kernel lets it."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _DIES_S)
+
+
 @dataclass(slots=True)
 class Look:
-    """`child`, `collective`: the commands; `devices`: which open files mean that a process holds a GPU."""
+    """`child`, `collective`: the commands; `devices`: which open files mean that a process holds a GPU; `end`: how a
+    child that has taken too long is ended, if that can be done."""
 
     settings: PreflightSettings
     child: Sequence[str] = CHILD
     collective: Sequence[str] = COLLECTIVE
     devices: str = DEVICES
+    end: Callable[[Process], Awaitable[None]] = end_child
     _stuck: dict[str, Process] = field(default_factory=dict)  # by what hangs: given up, killed, and there still
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def needed(self) -> bool:
         """Whether there is anything to look at that may hang. Looks at names only."""
-        wanted = self.settings
-        return bool(wanted.gpus or wanted.checkpoint_dir or wanted.collective or _there(self.devices))
+        return bool(self.settings.checkpoint_dir) or self._has_gpus()
+
+    def _has_gpus(self) -> bool:
+        return bool(self.settings.gpus or self.settings.collective or _there(self.devices))
 
     async def at(self, asked: Asked) -> Seen:
         """One look. Raises nothing; takes no longer than the settings say."""
@@ -88,8 +101,9 @@ class Look:
             wanted["dirs"] = [self.settings.checkpoint_dir]
         if asked.run_uid:
             wanted["holders"] = [asked.uid, asked.run_uid, self.devices]
-        wanted["gpus"] = True
-        ran = await _run([*self.child, json.dumps(wanted)], self.settings.look_timeout_s)
+        if self._has_gpus():
+            wanted["gpus"] = True
+        ran = await self._run([*self.child, json.dumps(wanted)], self.settings.look_timeout_s)
         findings: list[Finding] = []
         for what in wanted:
             if what not in ran.told:
@@ -99,7 +113,7 @@ class Look:
         return Seen(tuple(findings), _as(tuple[Holder, ...], ran.told.get("holders", ())) or ())
 
     async def _add_up(self) -> Finding:
-        ran = await _run(self.collective, self.settings.collective_timeout_s)
+        ran = await self._run(self.collective, self.settings.collective_timeout_s)
         said = next(((level, str(ran.told[level])) for level in (OK, UNKNOWN, FAIL) if level in ran.told), None)
         if said is None:
             return self._missing("collective", ran)
@@ -126,23 +140,22 @@ class Look:
     def _hangs(self, what: str) -> Finding:
         return Finding(*_HANGS[what])
 
-
-async def _run(command: Sequence[str], timeout_s: float) -> _Ran:
-    told: dict[str, Any] = {}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, limit=_LINE_MAX
-        )
-    except OSError as error:
-        return _Ran(told, error.errno or -1, None)
-    try:
-        async with asyncio.timeout(timeout_s):
-            await _hear(process, told)
-            return _Ran(told, await process.wait(), process)
-    except TimeoutError:
-        return _Ran(told, None, process)
-    finally:
-        await _end(process)
+    async def _run(self, command: Sequence[str], timeout_s: float) -> _Ran:
+        told: dict[str, Any] = {}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, limit=_LINE_MAX
+            )
+        except OSError as error:
+            return _Ran(told, error.errno or -1, None)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await _hear(process, told)
+                return _Ran(told, await process.wait(), process)
+        except TimeoutError:
+            return _Ran(told, None, process)
+        finally:
+            await self.end(process)
 
 
 async def _hear(process: Process, told: dict[str, Any]) -> None:
@@ -151,15 +164,6 @@ async def _hear(process: Process, told: dict[str, Any]) -> None:
         with contextlib.suppress(ValueError):
             said = msgspec.json.decode(line)
             told |= said if isinstance(said, dict) else {}
-
-
-async def _end(process: Process) -> None:
-    """Kill it if it is there still. One that hangs in the kernel dies when the kernel lets it."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _DIES_S)
 
 
 def _there(devices: str) -> bool:

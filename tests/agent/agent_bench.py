@@ -182,9 +182,16 @@ def dead_pid() -> int:
 
 
 def agent_settings(
-    run_dir: str, node: str = "n1", *, probe: dict[str, Any] | None = None, beat_s: float = 0.2, **agent: Any
+    run_dir: str,
+    node: str = "n1",
+    *,
+    probe: dict[str, Any] | None = None,
+    preflight: dict[str, Any] | None = None,
+    beat_s: float = 0.2,
+    **agent: Any,
 ) -> settings.Settings:
     tree = {"cluster": "test", "preset": "drill", "detect": {"heartbeat_interval_s": beat_s}, "probe": probe or {}}
+    tree["preflight"] = preflight or {}
     tree["agent"] = {"node": node, "run_dir": run_dir, "listen": "", "scan_interval_s": 0.05, **agent}
     return settings.parse(tree)
 
@@ -204,7 +211,8 @@ class Desk:
     """One agent at work, and what the store knows of it."""
 
     def __init__(self, run_dir: str, store: Store, *, node: str = "n1", host: Host | None = None, **agent: Any) -> None:
-        """`agent`: its settings; `probe`: those of direct looks; `beat_s`: between two beats."""
+        """`agent`: its settings; `probe`: those of direct looks; `preflight`: those of the look before a round;
+        `beat_s`: between two beats."""
         self.settings = agent_settings(run_dir, node, **agent)
         self.node, self.store, self.keys = node, store, Keys(self.settings.cluster)
         self.stop = asyncio.Event()
