@@ -300,10 +300,10 @@ class World:
     def gates(self) -> list[r.Gate]:
         return [codec.decode(r.Gate, d) for k, (d, _) in sorted(self.store.items()) if k.startswith(self.keys.gates())]
 
-    def ask(self, kind: str, *, node: str = "", uid: str = "", reason: str = "test") -> None:
+    def ask(self, kind: str, *, node: str = "", uid: str = "", reason: str = "test", **more: Any) -> None:
         """An operator's request."""
         id_ = f"q{self.revision}"
-        request = r.Request(id=id_, kind=kind, run_uid=uid, node=node, author="ann", reason=reason, at=UTC)
+        request = r.Request(id=id_, kind=kind, run_uid=uid, node=node, author="ann", reason=reason, at=UTC, **more)
         self.put(self.keys.request(id_), request)
 
     def run_states(self) -> list[r.RunState]:

@@ -1,0 +1,246 @@
+"""A node that works is left after the next checkpoint, at a person's word; and what maintenance means."""
+
+from typing import Any
+
+import pytest
+from core_world import Proc
+from silence_world import SilenceWorld
+
+from rankpulse.core import policy
+from rankpulse.core import records as r
+from rankpulse.core.draining import Case, choose
+from rankpulse.core.policy import Room
+
+ROOM, NO_ROOM = Room(1, 1, 2, 2), Room(1, 0, 2, 2)
+TWO = {"n0": 2, "n1": 2}
+
+
+@pytest.mark.parametrize(
+    ("case", "action", "why"),
+    [
+        (Case(ROOM), "drain", "as soon as the next checkpoint is saved"),
+        (Case(ROOM, told=False), "drain", "first checkpoint"),
+        (Case(ROOM, saved_step=70), "restart_without", "of step 70"),
+        (Case(ROOM, silent="n1"), "restart_without", "n1 is silent already"),
+        (Case(NO_ROOM, saved_step=70), "drain", "waits for another node"),
+        (Case(NO_ROOM, silent="n1"), "drain", "waits for another node"),
+        (Case(ROOM, "the breaker is open", "n1", 70), "drain", "waits: the breaker is open"),
+    ],
+)
+def test_what_is_done_by_now(case: Case, action: str, why: str) -> None:
+    choice = choose(case)
+    assert choice.action == action
+    assert why in choice.reason
+
+
+def trained(*, spare: bool = True, armed: bool = True) -> SilenceWorld:
+    world = SilenceWorld()
+    if armed:
+        world.arm()
+    world.put(
+        world.keys.launch("job-1"), r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=2, max_nodes=2, at=0.0)
+    )
+    for node in ("n2", *(f"x{n}" for n in range(5))):
+        world.states(node)
+    world.joins(TWO)
+    if spare:
+        world.torchrun("n2", 1)
+    world.run(40)
+    assert world.incidents() == []
+    return world
+
+
+def saves(world: SilenceWorld, proc: Proc, step: int) -> None:
+    detail = {"bytes": 1000, "shards": 4, "kind": "sharded", "save_s": 0.3, "verified": True, "verify_s": 0.1}
+    world.observe(r.CHECKPOINT, proc.node, proc, event="saved", times=1, step=step, **detail)
+
+
+def drain(world: SilenceWorld, how: str = "cordon", node: str = "n1") -> None:
+    more: dict[str, Any] = {"drain": True} if how == "cordon" else {}
+    world.ask(how, node=node, reason="fan broken", **more)
+    world.run(1)
+
+
+@pytest.mark.parametrize("armed", [True, False])
+@pytest.mark.parametrize("how", ["cordon", "maintenance"])
+def test_a_job_leaves_the_node_after_its_next_checkpoint_and_not_before(how: str, armed: bool) -> None:
+    world = trained(armed=armed)
+    saves(world, world.procs[0], 20)
+    world.run(1)
+    drain(world, how)
+    world.run(30)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action, incident.asked_by, incident.nodes) == ("drain", "drain", "ann", ("n1",))
+    assert world.orders() == []
+    saves(world, world.procs[0], 40)
+    world.run(0.5)
+    [order] = world.orders()
+    assert (order.kind, order.without, order.round, order.culprits) == ("restart", ("n1",), 1, ())
+    for proc in world.procs:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    world.asks(["n0"], 2)
+    world.run(0.5)
+    gate = world.gates()[-1]
+    assert (gate.round, gate.without) == (2, ("n1",))
+    world.meets({"n0": 2, "n2": 2}, 2, first_step=41, asks=False)
+    world.run(5)
+    [incident] = world.incidents()
+    assert (incident.state, incident.outcome, incident.restarts) == ("closed", "recovered", 1)
+    world.run(60)
+    assert len(world.incidents()) == 1
+    assert len(world.of_kind("restart")) == 1
+
+
+def test_a_cordon_alone_touches_nobody() -> None:
+    world = trained()
+    world.ask("cordon", node="n1")
+    world.run(1)
+    saves(world, world.procs[0], 40)
+    world.run(30)
+    assert (world.incidents(), world.orders()) == ([], [])
+
+
+def test_a_drain_waits_for_a_spare() -> None:
+    world = trained(spare=False)
+    drain(world)
+    saves(world, world.procs[0], 40)
+    world.run(10)
+    [incident] = world.incidents()
+    assert (incident.action, world.orders()) == ("drain", [])
+    assert "waits for another node: 1 of 2 nodes are left and 0 spares wait" in incident.action_reason
+    world.torchrun("n2", 1)
+    world.run(1)
+    assert [order.without for order in world.orders()] == [("n1",)]
+
+
+def test_a_drain_is_taken_back() -> None:
+    world = trained()
+    drain(world)
+    world.ask("uncordon", node="n1")
+    world.run(1)
+    saves(world, world.procs[0], 40)
+    world.run(5)
+    [incident] = world.incidents()
+    assert (incident.outcome, world.orders()) == ("passed", [])
+
+
+def test_a_crash_before_the_checkpoint_is_acted_upon_and_the_next_round_is_without_the_node() -> None:
+    world = trained()
+    drain(world)
+    world.ends(world.procs[0], signal=11, held=True)
+    world.run(2)
+    [order] = world.orders()
+    assert (order.kind, order.round) == ("restart", 1)
+    assert order.incident != world.incidents()[0].id
+    for proc in world.procs:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    world.asks(["n0"], 2)
+    world.run(0.5)
+    assert world.gates()[-1].without == ("n1",)
+    world.meets({"n0": 2, "n2": 2}, 2, first_step=41, asks=False)
+    world.run(8)
+    assert [(i.klass, i.state) for i in world.incidents()] == [("drain", "closed"), ("worker_dead", "closed")]
+    assert len(world.orders()) == 1
+
+
+def test_a_new_leader_waits_for_the_same_checkpoint() -> None:
+    world = trained()
+    saves(world, world.procs[0], 20)
+    world.run(1)
+    drain(world)
+    world.successor(2)
+    world.run(10)
+    assert (len(world.incidents()), world.orders()) == (1, [])
+    saves(world, world.procs[0], 40)
+    world.run(1)
+    assert len(world.orders()) == 1
+    world.successor(3)
+    world.run(10)
+    assert (len(world.incidents()), len(world.of_kind("restart"))) == (1, 1)
+
+
+def test_a_paused_run_is_not_drained() -> None:
+    world = trained()
+    mode = r.RunMode(run_uid="job-1", mode="paused", author="bob", reason="debugging", at=0.0)
+    world.put(world.keys.run_mode("job-1"), mode)
+    drain(world)
+    saves(world, world.procs[0], 40)
+    world.run(5)
+    [incident] = world.incidents()
+    assert (incident.action, world.orders()) == ("drain", [])
+    assert "waits: the run is paused by bob: debugging" in incident.action_reason
+    world.erase(world.keys.run_mode("job-1"))
+    world.run(1)
+    assert len(world.orders()) == 1
+
+
+# --- maintenance
+
+
+def test_the_silence_of_a_node_in_maintenance_is_nobodys_fault_and_its_job_goes_on() -> None:
+    world = trained()
+    world.ask("maintenance", node="n1", reason="new disk")
+    world.run(1)
+    world.die("n1")
+    world.run(20)
+    [order] = world.of_kind("restart")
+    assert order.without == ("n1",)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action) == ("drain", policy.RESTART_WITHOUT)
+    assert "n1 is silent already" in incident.action_reason
+
+
+def test_a_node_that_nobody_needs_is_silent_in_maintenance_without_an_incident() -> None:
+    world = trained()
+    world.ask("maintenance", node="x1")
+    world.run(1)
+    world.silent.add("x1")
+    world.machines["x1"] = "silent"
+    world.run(120)
+    assert world.incidents() == []
+    world.silent.discard("x1")
+    world.machines.pop("x1")
+    world.run(10)
+    world.ask("maintenance_end", node="x1")
+    world.run(5)
+    assert (world.incidents(), world.engine.folder.modes.maintenance) == ([], {})
+    learned = world.engine.folder.memory.stored
+    assert learned is None or learned.healed == 0
+
+
+def test_requests_about_maintenance_are_answered_in_words() -> None:
+    world = trained()
+    world.ask("maintenance_end", node="x1")
+    world.ask("maintenance", node="x1", reason="first")
+    world.ask("maintenance", node="x1", reason="second")
+    world.ask("maintenance", node="../leader")
+    world.run(1)
+    text = "\n".join(world.said)
+    assert "refused: x1 is not in maintenance" in text
+    assert "refused: x1 is in maintenance already, by ann: first" in text
+    assert "use letters, digits" in text
+    assert not [key for key in world.store if "/requests/" in key]
+
+
+# --- cordons
+
+
+def test_a_cordon_with_a_time_is_lifted_by_the_leaders_own_clock() -> None:
+    world = trained()
+    world.ask("cordon", node="x1", for_s=100.0)
+    world.ask("cordon", node="x2")
+    world.run(99)
+    assert set(world.engine.folder.joint.cordons) == {"x1", "x2"}
+    world.run(3)
+    assert set(world.engine.folder.joint.cordons) == {"x2"}
+    assert world.keys.cordon("x1") not in world.store
+
+
+def test_a_person_takes_over_a_cordon_of_ours() -> None:
+    world = trained()
+    cordon = r.Cordon(node="x1", author="monitor", reason="three times", at=0.0, owner="rankpulse")
+    world.put(world.keys.cordon("x1"), cordon)
+    world.ask("cordon", node="x1", reason="ticket 12")
+    world.run(1)
+    stands = world.engine.folder.joint.cordons["x1"]
+    assert (stands.owner, stands.author, stands.reason) == ("person", "ann", "ticket 12")
