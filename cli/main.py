@@ -8,6 +8,7 @@ import typer
 
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
+from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
     from rankpulse.core.settings import Settings
@@ -47,6 +48,7 @@ app = typer.Typer(
 bench_app = typer.Typer(help="Measure what it costs.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench_app, name="bench")
 app.add_typer(ckpt_app, name="ckpt")
+app.add_typer(webhook_app, name="webhook")
 
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]

@@ -3,30 +3,17 @@
 Requests, never orders: the monitor decides and answers.
 """
 
-import asyncio
-import secrets
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from rankpulse.cli import books, show
+from rankpulse.cli.asking import answered, ask, good_reason, refused, unanswered
 from rankpulse.cli.failing import Failed
 from rankpulse.core import codec, resumption
 from rankpulse.core.keys import BadName, Keys, check_name
-from rankpulse.core.records import Arm, CheckpointState, Cordon, Incident, Leader, Request, Roster, RunState
+from rankpulse.core.records import Arm, CheckpointState, Cordon, Incident, Request, Roster, RunState
 from rankpulse.core.settings import Settings
-from rankpulse.store.api import Guard, Put, Store, Uncertain
-
-WAIT_S: Final = 10.0
-REASON_MAX: Final = 500
-
-
-def good_reason(reason: str) -> str:
-    """A reason people can read later. Raises `Failed`."""
-    reason = " ".join(reason.split())
-    if not reason or len(reason) > REASON_MAX:
-        raise Failed(f"--reason must say why, in 1 to {REASON_MAX} characters: others will read it in the incident")
-    return reason
+from rankpulse.store.api import Store, Uncertain
 
 
 async def arm(settings: Settings, *, armed: bool, reason: str) -> Arm:
@@ -78,7 +65,7 @@ async def restart(settings: Settings, name: str, reason: str, resume_before_step
         known = await books.read(store, keys, f"{keys.runs()}{run.run_uid}/")
         note = limit_note(known, run, resume_before_step)
         limit = -1 if resume_before_step is None else resume_before_step
-        request = await _ask(store, keys, "restart", reason, run_uid=run.run_uid, resume_before_step=limit)
+        request = await ask(store, keys, "restart", reason, run_uid=run.run_uid, resume_before_step=limit)
         return await _answer(store, keys, request) + note
 
 
@@ -121,11 +108,11 @@ async def cordon(settings: Settings, node: str, reason: str, *, out: bool) -> st
         if not out and await store.get(key) is None:
             raise Failed(f"{node} is not cordoned; see `rankpulse status`")
         known = await store.get(keys.claim(node)) is not None
-        request = await _ask(store, keys, "cordon" if out else "uncordon", reason, node=node)
-        if not await _answered(store, keys, request):
-            return _unanswered(request)
+        request = await ask(store, keys, "cordon" if out else "uncordon", reason, node=node)
+        if not await answered(store, keys, request):
+            return unanswered(request)
         if (await store.get(key) is not None) != out:
-            raise Failed(await _refused(store, keys))
+            raise Failed(await refused(store, keys))
     if not out:
         return f"{node} may take part in rounds again"
     unknown = "" if known else f". No agent of the name {node} was ever seen: is it spelled right?"
@@ -136,62 +123,14 @@ async def _cordon_of(store: Store, keys: Keys, key: str) -> Cordon | None:
     return (await books.read(store, keys, key)).first(Cordon) if await store.get(key) is not None else None
 
 
-async def _ask(
-    store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str = "", node: str = "", resume_before_step: int = -1
-) -> Request:
-    """Write a request. Raises `Failed` when nobody would answer it."""
-    if await store.get(keys.leader()) is None:
-        raise Failed("no monitor leads at present, so nobody would answer: start one with `rankpulse monitor`")
-    request = Request(
-        id=f"{int(time.time()):d}-{secrets.token_hex(4)}",
-        kind=kind,
-        run_uid=run_uid,
-        author=show.author(),
-        reason=reason,
-        at=time.time(),
-        node=node,
-        resume_before_step=resume_before_step,
-    )
-    await _create(store, keys.request(request.id), codec.encode(request))
-    return request
-
-
-async def _create(store: Store, key: str, value: bytes) -> None:
-    try:
-        await store.txn([Guard(key, 0)], [Put(key, value)])
-    except Uncertain:  # the key is new and random: if it stands there, it was us
-        if await store.get(key) is None:
-            await store.txn([Guard(key, 0)], [Put(key, value)])
-
-
-async def _answered(store: Store, keys: Keys, request: Request) -> bool:
-    """The monitor erases a request once it has acted on it or refused it; False: not in time."""
-    deadline = time.monotonic() + WAIT_S
-    while await store.get(keys.request(request.id)) is not None:
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.2)
-    return True
-
-
-def _unanswered(request: Request) -> str:
-    return f"asked (request {request.id}); no answer within {WAIT_S:.0f} s. See `rankpulse incidents` later"
-
-
 async def _answer(store: Store, keys: Keys, request: Request) -> str:
-    if not await _answered(store, keys, request):
-        return _unanswered(request)
+    if not await answered(store, keys, request):
+        return unanswered(request)
     known = (await books.read(store, keys, keys.incidents())).incidents()
     for incident in reversed(known):
         if _is_answer(incident, request):
             return f"the restart is taken up: rankpulse explain {incident.id}"
-    raise Failed(f"{await _refused(store, keys)} (a run can be restarted once per round)")
-
-
-async def _refused(store: Store, keys: Keys) -> str:
-    leader = (await books.read(store, keys, keys.leader())).first(Leader)
-    where = f"the log of monitor {leader.monitor}" if leader else "the monitor's log"
-    return f"the monitor refused; the reason is in {where}"
+    raise Failed(f"{await refused(store, keys)} (a run can be restarted once per round)")
 
 
 def _is_answer(incident: Incident, request: Request) -> bool:

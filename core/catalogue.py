@@ -200,6 +200,21 @@ MONITOR: Final = (
     Metric(
         "rankpulse_evidence", "counter", (), "", "Answers of agents to what their ranks were doing in a standstill."
     ),
+    Metric("rankpulse_webhook_waiting", "gauge", ("target",), "", "Events that this target is still to be told of."),
+    Metric(
+        "rankpulse_webhook_dead",
+        "gauge",
+        ("target",),
+        "",
+        "Events of which this target was not told, and that were given up: `rankpulse webhook ls`.",
+    ),
+    Metric(
+        "rankpulse_webhook_attempts",
+        "counter",
+        ("target", "outcome"),
+        "",
+        "Attempts to tell this target: taken, failed, gone (it wants no more) or unsent.",
+    ),
     Metric(
         "rankpulse_time_to_detect_seconds",
         "gauge",

@@ -8,6 +8,7 @@ import msgspec
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.phases import clock_of
 from rankpulse.core.records import Cordon
+from rankpulse.core.show_outbox import outbox
 from rankpulse.core.show_silence import actions_stopped, conviction, suspicion
 from rankpulse.core.stragglers import Straggler
 from rankpulse.core.views import NodeView, RoundView, RunView
@@ -42,6 +43,7 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
             for uid, run in sorted(folder.fleet.runs.items())
             if run.rounds
         },
+        "outbox": outbox(engine, now),
         "incidents": [msgspec.to_builtins(i) for i in sorted(engine.book, key=lambda i: (i.opened_at, i.id))],
     }
 

@@ -31,6 +31,7 @@ CLASSES: Final = (
 OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
 GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
+POSTS: Final = (ev.TAKEN, ev.FAILED, ev.GONE, ev.UNSENT)
 PROBES: Final = (ev.ANSWERED, ev.ACCEPTED, ev.REFUSED, ev.SILENT, ev.UNABLE)
 ACTIONS: Final = tuple(
     (kind, result)
@@ -196,6 +197,15 @@ def _counted(read: Callable[[Vitals], Mapping[str, int]], known: Iterable[str] =
     return lambda view, vitals: [((name,), float(n)) for name, n in {**dict.fromkeys(known, 0), **read(vitals)}.items()]
 
 
+def _targets(field: str) -> "Source":
+    return lambda view, vitals: (((name,), float(row[field])) for name, row in view["outbox"]["targets"].items())
+
+
+def _attempts(view: View, vitals: Vitals) -> Iterator[Sample]:
+    zeros = dict.fromkeys(((name, outcome) for name in view["outbox"]["targets"] for outcome in POSTS), 0)
+    yield from ((labels, float(n)) for labels, n in {**zeros, **vitals.posts}.items())
+
+
 Source: TypeAlias = Callable[[View, Vitals], Iterable[Sample]]
 
 SOURCES: Final[Mapping[str, Source]] = {
@@ -257,6 +267,9 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_cordons": lambda view, vitals: _one(len(view["cordons"])),
     "rankpulse_gates": _counted(lambda vitals: vitals.gates, GATES),
     "rankpulse_evidence": lambda view, vitals: _one(vitals.evidence),
+    "rankpulse_webhook_waiting": _targets("waiting"),
+    "rankpulse_webhook_dead": _targets("dead"),
+    "rankpulse_webhook_attempts": _attempts,
     "rankpulse_time_to_detect_seconds": _last_of_class("time_to_detect_s"),
     "rankpulse_time_to_recover_seconds": _last_of_class("time_to_recover_s"),
 }

@@ -23,6 +23,7 @@ STATE: dict[str, Any] = {
     "armed": False,
     "blind": False,
     "blind_seconds_total": 1.5,
+    "outbox": {"targets": {"pager": {"kind": "slack", "waiting": 2, "dead": 1, "delivered": 5}}, "letters": []},
     "cordons": {"n9": {"author": "ann", "reason": "bad link", "at": 0.0}},
     "nodes": {
         "n1": {
@@ -117,6 +118,7 @@ class Site:
         self.vitals, self.alive, self.ready, self.url = Vitals(), "", "", ""
         self.vitals.store = StoreStatus("3.5.9", 1000, 7, True, ("NOSPACE",))
         self.vitals.actions["create", "done"] += 2
+        self.vitals.posts["pager", "failed"] += 3
         self.pages = Pages(
             state=lambda: STATE,
             alive=lambda: self.alive,
@@ -156,6 +158,10 @@ async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: 
         "answered": 0, "accepted": 0, "refused": 0, "silent": 0, "unable": 0
     }  # fmt: skip
     assert families["rankpulse_monitor_probe_seconds"].samples == []
+    told = {sample.labels["outcome"]: sample.value for sample in families["rankpulse_webhook_attempts"].samples}
+    assert told == {"taken": 0, "failed": 3, "gone": 0, "unsent": 0}
+    assert by_label(families["rankpulse_webhook_waiting"]) == {"pager": 2}
+    assert by_label(families["rankpulse_webhook_dead"]) == {"pager": 1}
     assert families["rankpulse_time_to_detect_seconds"].samples[0].value == 2.0
     assert families["rankpulse_time_to_recover_seconds"].samples[0].value == 4.0
 
