@@ -312,6 +312,39 @@ def doctor(
     raise typer.Exit(1 if any(check.level == room.FAIL for check in checks) else 0)
 
 
+@app.command()
+def preflight(
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    run_dir: RunDir = None,
+    as_json: Json = False,
+) -> None:
+    """Look at this node as its agent does before a round: GPUs, disks, clock, store. Exit code 1: it would be refused.
+
+    Example: rankpulse preflight --store etcd1:2379
+    """
+    settings = _settings(config, cluster, store, run_dir=run_dir)
+    from rankpulse.cli import preflight as room
+    from rankpulse.cli import show
+    from rankpulse.core.preflight import Finding, refusal
+
+    async def examine() -> list[Finding]:
+        found = []
+        async for finding in room.run(settings):
+            found.append(finding)
+            if not as_json:
+                typer.echo(f"{finding.level:7}  {finding.check}: {show.plain(finding.text)}")
+                if finding.remedy:
+                    typer.echo(f"         -> {finding.remedy}")
+        return found
+
+    findings = asyncio.run(examine())
+    if as_json:
+        show.as_json([finding._asdict() for finding in findings])
+    raise typer.Exit(1 if refusal(findings) else 0)
+
+
 @app.command("config")
 def show_config(
     config: Config = None,

@@ -1,6 +1,6 @@
 """`rankpulse status`: how things stand, from the store and the leader's own page."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -140,11 +140,19 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
     if status["cordons"]:
         out = [f"{c['node']} by {c['author']}, {show.ago(c['at'])}: {c['reason']}" for c in status["cordons"]]
         rows.append(("cordoned", out))
+    if kept_out := _kept_out(status["nodes"]):
+        rows.append(("kept out", kept_out))
     if not status["nodes"]:
         rows.append(("nodes", "none yet: start `rankpulse agent` on each node"))
     if status["refused"]:
         rows.append(("refused", [f"{key}: {why}" for key, why in list(status["refused"].items())[:5]]))
     return rows
+
+
+def _kept_out(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Nodes that may be in no round at present, by their own agents' look at them."""
+    words = [(node["node"], node["missing"].get("preflight", "")) for node in nodes]
+    return [f"{name}: {why}" for name, why in words if why.startswith("refused, because ")]
 
 
 def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
