@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from rankpulse.cli import books, live, show
+from rankpulse.cli import books, live, show, webhooks
 from rankpulse.cli.books import Books
+from rankpulse.core.fold_outbox import DELIVERED
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Arm, Beat, CheckpointState, Cordon, Leader, NodeState, RunState
+from rankpulse.core.records import AgentClaim, Arm, Beat, CheckpointState, Cordon, Leader, NodeState, Outgoing, RunState
 from rankpulse.core.settings import Settings
 
 SLOWER = 1.3  # times: a run that needs so much longer for a step than usual is told of
@@ -37,6 +38,7 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "nodes": _nodes(known, state.nodes if state else {}),
         "runs": _runs(known, state.runs if state else {}),
         "cordons": [msgspec.to_builtins(cordon) for cordon in sorted(known.of(Cordon), key=lambda c: c.node)],
+        "webhooks": [webhooks.row(one) for one in known.of(Outgoing) if one.state != DELIVERED],
         "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
         "refused": known.refused,
     }
@@ -142,6 +144,8 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
         rows.append(("cordoned", out))
     if kept_out := _kept_out(status["nodes"]):
         rows.append(("kept out", kept_out))
+    if untold := webhooks.trouble(status.get("webhooks") or ()):
+        rows.append(("NOT TOLD", untold))
     if not status["nodes"]:
         rows.append(("nodes", "none yet: start `rankpulse agent` on each node"))
     if status["refused"]:

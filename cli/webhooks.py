@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -89,3 +89,19 @@ def _note(letter: Outgoing) -> str:
     if letter.state == DEAD:
         return f"given up {show.ago(letter.ended_at)}: {letter.last_error}"
     return letter.last_error
+
+
+def trouble(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each target that was not told of something, for people."""
+    lines = []
+    for target in sorted({row["target"] for row in rows}):
+        mine = [row for row in rows if row["target"] == target and row["incident"]]
+        dead, failing = _count(mine, DEAD), [row for row in mine if row["state"] == PENDING and row["attempts"]]
+        parts = [f"{dead} given up (rankpulse webhook ls)"] if dead else []
+        parts += [f"{len(failing)} tried again and again: {failing[-1]['last_error']}"] if failing else []
+        lines += [f"{target}: {'; '.join(parts)}"] if parts else []
+    return lines
+
+
+def _count(rows: Sequence[Mapping[str, Any]], state: str) -> int:
+    return sum(row["state"] == state for row in rows)

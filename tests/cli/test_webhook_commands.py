@@ -124,6 +124,8 @@ async def test_what_was_given_up_is_listed_and_tried_anew(place: Place) -> None:
     code, said = await place.say("ls")
     assert "i0001-0001-page" in said
     assert "answered 500" in said
+    done = await asyncio.to_thread(CliRunner().invoke, app, ["status", "--config", str(place.config)])
+    assert "pager: 1 given up" in done.output
     code, said = await place.say("retry", "i0001-0001-closed", "--reason", "it is back")
     assert (code, "nothing that was given up is i0001-0001-closed" in said) == (2, True)
     place.status = 204
