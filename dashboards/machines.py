@@ -244,6 +244,26 @@ def monitors() -> Block:
                 bars=True,
             ),
             b.graph(
+                "Are webhooks told?",
+                "Attempts to tell a webhook of an event, by target and outcome. `failed` is tried again; `gone`: the "
+                "target wants no more.",
+                Query(
+                    f"max by (target, outcome) (increase({ask('rankpulse_webhook_attempts')}[$__interval]))",
+                    "{{target}} {{outcome}}",
+                ),
+                stacked=True,
+                bars=True,
+                size=(12, 6),
+            ),
+            b.graph(
+                "What were they not told?",
+                "Events that wait for a target, and those that were given up: `rankpulse webhook ls` says why.",
+                Query(ask.leader("rankpulse_webhook_waiting", "target"), "{{target}} waiting"),
+                Query(ask.leader("rankpulse_webhook_dead", "target"), "{{target}} given up"),
+                stepped=True,
+                size=(12, 6),
+            ),
+            b.graph(
                 "Which versions run?",
                 "Monitors and agents by version. More than one of a kind: an upgrade is under way, or was forgotten.",
                 Query(f"count by (version) ({ask('rankpulse_monitor_info')})", "monitor {{version}}"),

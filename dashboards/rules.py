@@ -198,6 +198,24 @@ NODES: Final = (
         "No new round takes a cordoned node. Perhaps it has long been mended.",
     ),
 )
+TOLD: Final = (
+    Alert(
+        "RankpulseWebhookDead",
+        f"{ask.leader('rankpulse_webhook_dead', 'cluster, target')} > 0",
+        "0m",
+        CRITICAL,
+        f"webhook {{{{ $labels.target }}}} was not told of {{{{ $value }}}} events{IN_CLUSTER}",
+        "They were given up. Whoever is called by that webhook knows nothing of them: a page may be among them.",
+    ),
+    Alert(
+        "RankpulseWebhookFails",
+        f"{ask.leader('rankpulse_webhook_waiting', 'cluster, target')} > 0",
+        "10m",
+        WARNING,
+        f"webhook {{{{ $labels.target }}}} has not been told of events for ten minutes{IN_CLUSTER}",
+        "It is tried again about once a minute. `rankpulse webhook ls` says what it answers.",
+    ),
+)
 JOBS: Final = (
     Alert(
         "RankpulseIncidentPages",
@@ -306,6 +324,7 @@ STORE: Final = (
 GROUPS: Final[dict[str, tuple[Alert, ...]]] = {
     "rankpulse-watch": WATCH,
     "rankpulse-nodes": NODES,
+    "rankpulse-webhooks": TOLD,
     "rankpulse-jobs": JOBS,
     "rankpulse-checkpoints": CHECKPOINTS,
     "rankpulse-store": STORE,

@@ -38,6 +38,14 @@ class ScrapedStage(Stage):
         super().__init__(directory)
         self.listen = {node: f"127.0.0.1:{free_port()}" for node in NODES}
 
+    def new_monitor(self, env: dict[str, str] | None = None) -> Child:
+        """With a webhook target, of which nothing needs to be told."""
+        child = super().new_monitor(env)
+        config = self.directory / "monitor.toml"
+        target = '[[webhook.targets]]\nname = "pager"\nkind = "slack"\nurl = "http://127.0.0.1:1/hook"\n'
+        config.write_text(f"{config.read_text()}{target}")
+        return child
+
     def new_agent(self, node: str, env: dict[str, str] | None = None) -> Child:
         child = super().new_agent(node, env)
         config = self.directory / f"{node}.toml"

@@ -36,6 +36,8 @@ HEALTHY = {
     f'rankpulse_runs_ended_total{{{M1}, outcome="failed"}}': OFF,
     f'rankpulse_runs_ended_total{{{M1}, outcome="finished"}}': "0+1x480",
     f"rankpulse_cordons{{{M1}}}": OFF,
+    f'rankpulse_webhook_waiting{{{M1}, target="pager"}}': OFF,
+    f'rankpulse_webhook_dead{{{M1}, target="pager"}}': OFF,
     f"rankpulse_store_alarms{{{M1}}}": OFF,
     f"rankpulse_store_db_bytes{{{M1}}}": "20000000+0x480",
     f'rankpulse_node_suspect{{{M1}, node="n1"}}': OFF,
@@ -221,6 +223,15 @@ CASES: list[Case] = [
         "5m",
         {"RankpulseCheckpointsRefused"},
     ),
+    # --- webhooks
+    ("an event was given up", {f'rankpulse_webhook_dead{{{M1}, target="pager"}}': ON}, "1m", {"RankpulseWebhookDead"}),
+    (
+        "a target does not answer",
+        {f'rankpulse_webhook_waiting{{{M1}, target="pager"}}': "0x4 2x480"},
+        "12m",
+        {"RankpulseWebhookFails"},
+    ),
+    ("a target is told late", {f'rankpulse_webhook_waiting{{{M1}, target="pager"}}': "0x4 2x20 0x480"}, "12m", set()),
     # --- the store
     ("etcd is full", {f"rankpulse_store_alarms{{{M1}}}": ON}, "1m", {"RankpulseStoreAlarm"}),
     ("etcd's file grows", {f"rankpulse_store_db_bytes{{{M1}}}": "1700000000+0x480"}, "12m", {"RankpulseStoreGrows"}),
