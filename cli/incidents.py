@@ -12,9 +12,9 @@ from rankpulse.core.settings import Settings
 ADVICE: Final = {  # by class, for actions that leave it to a person
     "worker_dead": "read the worker's log on the culprit's node from the time of the fault, fix the cause, then start "
     "the job again (it goes on from its last checkpoint)",
-    "node_dead": "look at the machine itself (power, network, kernel log). If it is gone and a spare "
-    "node waits: rankpulse restart {run_uid} --reason '…'. Without a spare end torchrun on the other nodes and start "
-    "the job without it",
+    "node_dead": "look at the machine itself (power, network, kernel log). If it is gone, start torchrun on another "
+    "node by the same command: once it waits, an armed monitor restarts the job without the dead; or rankpulse restart "
+    "{run_uid} --reason '…'",
     "collective_hang": "look at the culprit's process (`py-spy dump --pid PID`, `nvidia-smi`). To end the round and "
     "let torchelastic start the next: rankpulse restart {run_uid} --reason '…'",
     "agent_cut_off": "restore the way from {nodes} to the store (network, certificates, credentials): the agent there "
@@ -22,6 +22,9 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "sidecar_dead": "start the agent again on {nodes} (`systemctl status rankpulse-agent`); the job itself goes on",
     "control_plane_delay": "nothing to do for the job. If it stays, look at the network to etcd and at etcd's disk",
     "operator_restart": "read the logs of torchrun: the order was carried out, and no next round made a step",
+    "breaker_open": "find out why so many nodes are silent or were cordoned at once: a switch, a power supply, network "
+    "between them and the monitors. Nothing is ordered meanwhile. Then: rankpulse breaker close --reason '…'",
+    "drain": "see why it waits; `rankpulse uncordon` or `rankpulse maintenance NODE --over` takes it back",
     "unknown": "compare the logs of all ranks at the time of the fault; the evidence below is all that was seen",
 }
 
@@ -128,6 +131,8 @@ def _ranks(ranks: tuple[int, ...], at_most: int = 16) -> str:
 NOTHING_YET = {
     "adopt": "torchelastic restarts it by itself",
     "restart": "the order is out",
+    "restart_without": "the order is out; the next round forms without the nodes named",
+    "drain": "its job leaves the node as soon as it can do so without loss",
     "wait": "it may pass by itself, and is watched",
     "release": "torchelastic restarts it if it has restarts left, or ends it",
 }

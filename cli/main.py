@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rankpulse.cli import acting
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.webhook import webhook_app
@@ -48,6 +49,7 @@ app = typer.Typer(
 bench_app = typer.Typer(help="Measure what it costs.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench_app, name="bench")
 app.add_typer(ckpt_app, name="ckpt")
+app.add_typer(acting.breaker_app, name="breaker")
 app.add_typer(webhook_app, name="webhook")
 
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
@@ -195,30 +197,8 @@ def explain(
     show.as_json(found) if as_json else book.page(found)
 
 
-@app.command()
-def arm(reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:
-    """Allow the monitor to order restarts. Until then it observes only.
-
-    Example: rankpulse arm --reason 'watched it for a week'
-    """
-    _arm(_settings(config, cluster, store), True, reason)
-
-
-@app.command()
-def disarm(reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:
-    """Forbid restart orders: observe only. Restarts by torchelastic itself go on.
-
-    Example: rankpulse disarm --reason 'maintenance of the switches'
-    """
-    _arm(_settings(config, cluster, store), False, reason)
-
-
-def _arm(settings: "Settings", armed: bool, reason: str) -> None:
-    from rankpulse.cli import operate
-
-    record = asyncio.run(operate.arm(settings, armed=armed, reason=reason))
-    done = "armed: the monitor may order restarts" if armed else "disarmed: the monitor observes only"
-    typer.echo(f"cluster {settings.cluster} is {done} (by {record.author}: {record.reason})")
+for command in acting.COMMANDS:
+    app.command()(command)
 
 
 @app.command()
@@ -245,42 +225,6 @@ def restart(
     from rankpulse.cli import operate
 
     typer.echo(asyncio.run(operate.restart(settings, run, reason, resume_before_step)))
-
-
-@app.command()
-def cordon(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `rankpulse status` names it.")],
-    reason: Reason,
-    config: Config = None,
-    cluster: Cluster = None,
-    store: Store = None,
-) -> None:
-    """Keep a node out of all rounds to come of jobs that meet through rankpulse. One that stands goes on.
-
-    Example: rankpulse cordon gpu07 --reason 'ECC errors, ticket 4711'
-    """
-    _cordon(_settings(config, cluster, store), node, reason, out=True)
-
-
-@app.command()
-def uncordon(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="The node, as `rankpulse status` names it.")],
-    reason: Reason,
-    config: Config = None,
-    cluster: Cluster = None,
-    store: Store = None,
-) -> None:
-    """Let a node that was cordoned take part in rounds again.
-
-    Example: rankpulse uncordon gpu07 --reason 'memory replaced'
-    """
-    _cordon(_settings(config, cluster, store), node, reason, out=False)
-
-
-def _cordon(settings: "Settings", node: str, reason: str, *, out: bool) -> None:
-    from rankpulse.cli import operate
-
-    typer.echo(asyncio.run(operate.cordon(settings, node, reason, out=out)))
 
 
 @app.command()

@@ -1,31 +1,15 @@
-"""What an operator writes: `arm`, `disarm`, `restart`, `cordon`, `uncordon`.
+"""What an operator asks about a run: `restart`. A request, never an order: the monitor decides and answers."""
 
-Requests, never orders: the monitor decides and answers.
-"""
-
-import time
 from collections.abc import Sequence
 
 from rankpulse.cli import books, show
 from rankpulse.cli.asking import answered, ask, good_reason, refused, unanswered
 from rankpulse.cli.failing import Failed
-from rankpulse.core import codec, resumption
-from rankpulse.core.keys import BadName, Keys, check_name
-from rankpulse.core.records import Arm, CheckpointState, Cordon, Incident, Request, Roster, RunState
+from rankpulse.core import resumption
+from rankpulse.core.keys import Keys
+from rankpulse.core.records import CheckpointState, Incident, Request, Roster, RunState
 from rankpulse.core.settings import Settings
-from rankpulse.store.api import Store, Uncertain
-
-
-async def arm(settings: Settings, *, armed: bool, reason: str) -> Arm:
-    """Allow or forbid orders. Writing the same twice is harmless, so doubt is answered by writing again."""
-    record = Arm(armed=armed, author=show.author(), reason=good_reason(reason), at=time.time())
-    async with books.opened(settings) as store:
-        key = Keys(settings.cluster).arm()
-        try:
-            await store.put(key, codec.encode(record))
-        except Uncertain:
-            await store.put(key, codec.encode(record))
-    return record
+from rankpulse.store.api import Store
 
 
 async def find_run(store: Store, keys: Keys, name: str) -> RunState:
@@ -88,39 +72,6 @@ def limit_note(known: books.Books, run: RunState, resume_before_step: int | None
         f". Checkpoints of step {resume_before_step} and beyond are set aside, not deleted."
         " If none lies before that step, the job does not start again: `rankpulse ckpt ls DIR` shows what there is"
     )
-
-
-async def cordon(settings: Settings, node: str, reason: str, *, out: bool) -> str:
-    """Ask for a node to be kept `out` of all rounds to come, or to be let in again; returns the answer.
-
-    Raises `Failed` when it was refused, or when there is nothing to do.
-    """
-    keys, reason = Keys(settings.cluster), good_reason(reason)
-    try:
-        key = keys.cordon(check_name(node, "node"))
-    except BadName as error:
-        raise Failed(str(error)) from error
-    async with books.opened(settings) as store:
-        stands = await _cordon_of(store, keys, key)
-        if out and stands is not None:
-            by = f"{show.plain(stands.author)}: {show.plain(stands.reason)}"
-            raise Failed(f"{node} is cordoned already, by {by}. To change the reason, uncordon it first")
-        if not out and await store.get(key) is None:
-            raise Failed(f"{node} is not cordoned; see `rankpulse status`")
-        known = await store.get(keys.claim(node)) is not None
-        request = await ask(store, keys, "cordon" if out else "uncordon", reason, node=node)
-        if not await answered(store, keys, request):
-            return unanswered(request)
-        if (await store.get(key) is not None) != out:
-            raise Failed(await refused(store, keys))
-    if not out:
-        return f"{node} may take part in rounds again"
-    unknown = "" if known else f". No agent of the name {node} was ever seen: is it spelled right?"
-    return f"{node} takes part in no further round; one that stands goes on until its next restart{unknown}"
-
-
-async def _cordon_of(store: Store, keys: Keys, key: str) -> Cordon | None:
-    return (await books.read(store, keys, key)).first(Cordon) if await store.get(key) is not None else None
 
 
 async def _answer(store: Store, keys: Keys, request: Request) -> str:

@@ -9,7 +9,20 @@ from rankpulse.cli import books, live, show, webhooks
 from rankpulse.cli.books import Books
 from rankpulse.core.fold_outbox import DELIVERED
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Arm, Beat, CheckpointState, Cordon, Leader, NodeState, Outgoing, RunState
+from rankpulse.core.records import (
+    AgentClaim,
+    Arm,
+    Beat,
+    Breaker,
+    CheckpointState,
+    Cordon,
+    Leader,
+    Maintenance,
+    NodeState,
+    Outgoing,
+    RunMode,
+    RunState,
+)
 from rankpulse.core.settings import Settings
 
 SLOWER = 1.3  # times: a run that needs so much longer for a step than usual is told of
@@ -37,11 +50,19 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "monitor_error": error,
         "nodes": _nodes(known, state.nodes if state else {}),
         "runs": _runs(known, state.runs if state else {}),
+        "breaker": _breaker(known.first(Breaker)),
+        "modes": [msgspec.to_builtins(mode) for mode in sorted(known.of(RunMode), key=lambda m: m.run_uid)],
+        "maintenance": [msgspec.to_builtins(one) for one in sorted(known.of(Maintenance), key=lambda m: m.node)],
         "cordons": [msgspec.to_builtins(cordon) for cordon in sorted(known.of(Cordon), key=lambda c: c.node)],
         "webhooks": [webhooks.row(one) for one in known.of(Outgoing) if one.state != DELIVERED],
         "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
         "refused": known.refused,
     }
+
+
+def _breaker(breaker: Breaker | None) -> dict[str, Any] | None:
+    """Only one that is open."""
+    return dict(msgspec.to_builtins(breaker)) if breaker is not None and breaker.open else None
 
 
 def _nodes(known: Books, shown: Mapping[str, live.Node]) -> list[dict[str, Any]]:
@@ -139,9 +160,7 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
         rows.append(("blind", state["blind_reason"] or "yes"))
     said = f" by {arm['author']}, {show.ago(arm['at'])}: {arm['reason']}" if arm else ""
     rows.append(("orders", ("armed" if status["armed"] else "observe only, not armed") + said))
-    if status["cordons"]:
-        out = [f"{c['node']} by {c['author']}, {show.ago(c['at'])}: {c['reason']}" for c in status["cordons"]]
-        rows.append(("cordoned", out))
+    rows += _kept(status)
     if kept_out := _kept_out(status["nodes"]):
         rows.append(("kept out", kept_out))
     if untold := webhooks.trouble(status.get("webhooks") or ()):
@@ -151,6 +170,31 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
     if status["refused"]:
         rows.append(("refused", [f"{key}: {why}" for key, why in list(status["refused"].items())[:5]]))
     return rows
+
+
+def _kept(status: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
+    """What keeps from acting, and who is kept out of rounds."""
+    breaker = status.get("breaker")
+    if breaker:
+        text = f"OPEN since {show.ago(breaker['at'])}: {breaker['reason']}. Nothing is ordered: look, then close it"
+        yield "breaker", [text, "rankpulse breaker close --reason '…'"]
+    for mode in status.get("modes", ()):
+        yield f"run {mode['mode']}", f"{mode['run_uid']}, {_said(mode)}"
+    if status["cordons"]:
+        yield "cordoned", [f"{c['node']} {_said(c)}{_more(c)}" for c in status["cordons"]]
+    if status.get("maintenance"):
+        yield "maintenance", [f"{one['node']} {_said(one)}" for one in status["maintenance"]]
+
+
+def _said(record: Mapping[str, Any]) -> str:
+    return f"by {record['author']}, {show.ago(record['at'])}: {record['reason']}"
+
+
+def _more(cordon: Mapping[str, Any]) -> str:
+    parts = ["jobs leave it after their next checkpoint"] if cordon["drain"] else []
+    parts += [f"until {show.clock_time(cordon['until'])}"] if cordon["until"] else []
+    parts += [f"see rankpulse explain {cordon['incident']}"] if cordon["incident"] else []
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _kept_out(nodes: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -22,8 +22,8 @@ from rankpulse.core.sight import Sight
 SAID_MAX = 2000
 _OURS = frozenset(  # what a leader writes
     {
-        r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon, r.Outgoing,
-        r.Breaker, r.Maintenance, r.Spent,
+        r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon,
+        r.Outgoing, r.Breaker, r.Maintenance, r.Spent,
     }
 )  # fmt: skip
 

@@ -35,11 +35,16 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "conviction": conviction(engine),
         "events": {kind.__name__: count for kind, count in folder.counts.items()},
         "refused": folder.refused,
+        "breaker": folder.modes.open,
         "cordons": {node: _cordon(cordon) for node, cordon in sorted(folder.joint.cordons.items())},
+        "maintenance": {
+            node: {"author": one.author, "reason": one.reason, "at": one.at}
+            for node, one in sorted(folder.modes.maintenance.items())
+        },
         "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},
         "runs": {
             uid: _run(run, engine.judge.stragglers.told(uid), now)
-            | {"checkpoint": _checkpoint(folder.checkpoints, uid, now)}
+            | {"checkpoint": _checkpoint(folder.checkpoints, uid, now), "mode": folder.modes.of(uid).mode}
             for uid, run in sorted(folder.fleet.runs.items())
             if run.rounds
         },
@@ -49,7 +54,15 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
 
 
 def _cordon(cordon: Cordon) -> dict[str, Any]:
-    return {"author": cordon.author, "reason": cordon.reason, "at": cordon.at}
+    return {
+        "author": cordon.author,
+        "reason": cordon.reason,
+        "at": cordon.at,
+        "owner": cordon.owner,
+        "incident": cordon.incident,
+        "drain": cordon.drain,
+        "until": cordon.until,
+    }
 
 
 def _node(node: NodeView, now: float) -> dict[str, Any]:

@@ -14,7 +14,10 @@ def actions_stopped(engine: "Engine", now: float) -> str:
     if engine.epoch is None:
         return ""
     why = engine.sight.why_blind(now)
-    return f"blind: {why}" if why else engine.judge.stopped
+    if why:
+        return f"blind: {why}"
+    breaker = engine.folder.modes.open
+    return engine.judge.stopped or (f"the breaker is open: {breaker}" if breaker else "")
 
 
 def conviction(engine: "Engine") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rankpulse.cli.main import app
 
 COMMANDS = (
     *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "arm", "disarm", "restart"),
-    *("doctor", "config", "bench", "ckpt", "version"),
+    *("doctor", "config", "bench", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance", "breaker"),
 )
 NEEDS_STORE = (
     ["status"],
@@ -26,6 +26,9 @@ NEEDS_STORE = (
     ["arm", "--reason", "x"],
     ["disarm", "--reason", "x"],
     ["restart", "r", "--reason", "x"],
+    ["pause", "r", "--reason", "x"],
+    ["maintenance", "n", "--reason", "x"],
+    ["breaker", "show"],
 )
 
 

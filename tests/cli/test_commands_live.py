@@ -17,7 +17,19 @@ from typer.testing import CliRunner
 from rankpulse.cli.main import app
 from rankpulse.core import codec
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import Arm, Beat, Incident, Launcher, Member, Record, Roster, RunState, seated
+from rankpulse.core.records import (
+    Arm,
+    Beat,
+    Breaker,
+    Incident,
+    Launcher,
+    Member,
+    Record,
+    Roster,
+    RunMode,
+    RunState,
+    seated,
+)
 from rankpulse.core.settings import StoreSettings
 from rankpulse.store.etcd import open_store
 
@@ -211,3 +223,52 @@ def test_up_brings_all_and_leaves_nothing(tmp_path: Path, number: signal.Signals
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_run_is_armed_paused_and_resumed_alone(here: Cluster) -> None:
+    here.environ["USER"] = "ada"
+    here.seed_run("llama-77", "llama")
+
+    def mode() -> RunMode | None:
+        held = here.held(here.keys.run_mode("llama-77"))
+        return codec.decode(RunMode, held) if held is not None else None
+
+    assert "run llama-77 is armed" in here.run("arm", "--run", "llama", "--reason", "try it on this one")
+    assert "run llama-77 is paused" in here.run("pause", "llama", "--reason", "debugger")
+    found = mode()
+    assert found is not None
+    assert (found.mode, found.then, found.author, found.reason) == ("paused", "armed", "ada", "debugger")
+    assert "paused already, by ada: debugger" in here.run("pause", "llama", "--reason", "again", code=2)
+    assert "llama-77, by ada" in here.run("status")
+    assert json.loads(here.run("status", "--json"))["modes"][0]["mode"] == "paused"
+    assert "is resumed: armed" in here.run("resume", "llama", "--reason", "done")
+    assert "is not paused" in here.run("resume", "llama", "--reason", "again", code=2)
+    assert "only observed" in here.run("disarm", "--run", "llama", "--reason", "enough")
+    found = mode()
+    assert found is not None
+    assert found.mode == "observe"
+    here.seed_run("bert-1", "bert")
+    here.run("pause", "bert", "--reason", "debugger")
+    assert "as the cluster is" in here.run("resume", "bert", "--reason", "done")
+    assert here.held(here.keys.run_mode("bert-1")) is None
+
+
+def test_maintenance_drains_and_the_breaker_are_asked_for_and_shown(here: Cluster, monitor: object) -> None:
+    assert "its silence is nobody's fault" in here.run("maintenance", "gpu07", "--reason", "new disk")
+    assert "in maintenance already" in here.run("maintenance", "gpu07", "--reason", "again", code=2)
+    drained = here.run("cordon", "gpu08", "--drain", "--for", "7200", "--reason", "fan")
+    assert "no further round for 2 h; jobs on it leave it after their next checkpoint" in drained
+    page = here.run("status")
+    for part in ("maintenance  gpu07 by", "jobs leave it after their next checkpoint", "until 2"):
+        assert part in page
+    assert "may take part" in here.run("maintenance", "gpu07", "--over", "--reason", "done")
+    assert "is not in maintenance" in here.run("maintenance", "gpu07", "--over", "--reason", "done", code=2)
+    assert "the breaker is closed" in here.run("breaker", "show")
+    assert "nothing to do" in here.run("breaker", "close", "--reason", "x", code=2)
+    here.put((here.keys.breaker(), Breaker(open=True, author="monitor", reason="half of them", at=time.time())))
+    assert CliRunner().invoke(app, ["breaker", "show"], env=here.environ).exit_code == 1
+    assert "OPEN since" in here.run("status")
+    eventually_sync(lambda: "breaker_open" in here.run("incidents"), 20, "its incident")
+    assert "acts again" in here.run("breaker", "close", "--reason", "the switch is back")
+    record = codec.decode(Breaker, here.held(here.keys.breaker()) or b"")
+    assert (record.open, record.reason) == (False, "the switch is back")
