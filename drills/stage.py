@@ -41,13 +41,17 @@ class Proxy:
 
 
 class Stage:
-    """`async with Stage(directory) as stage`: everything is up, and all of it is gone afterwards."""
+    """`async with Stage(directory) as stage`: everything is up, and all of it is gone afterwards.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    `agents` and `monitor`: settings of theirs beyond the preset, as TOML.
+    """
+
+    def __init__(self, directory: Path, *, nodes: tuple[str, ...] = NODES, agents: str = "", monitor: str = "") -> None:
+        self.directory, self.nodes = directory, nodes
+        self._of_agents, self._of_monitor = agents, monitor
         self.settings = preset("drill")
         self.keys = Keys(CLUSTER)
-        self.run_dirs = {node: directory / node for node in NODES}
+        self.run_dirs = {node: directory / node for node in nodes}
         self.agents: dict[str, Child] = {}
 
     async def __aenter__(self) -> Self:
@@ -64,7 +68,7 @@ class Stage:
         self.store = await open_store(StoreSettings(endpoints=(self.etcd.endpoint,)))
         self.witness = await Witness(self.store, self.keys).__aenter__()
         self.monitor = self.new_monitor().start()
-        for node in NODES:
+        for node in self.nodes:
             self.agents[node] = self.new_agent(node).start()
         await self._ready()
 
@@ -75,14 +79,14 @@ class Stage:
 
     def new_monitor(self, env: dict[str, str] | None = None) -> Child:
         """A monitor that is not started yet; it speaks to etcd directly."""
-        config = self._config("monitor", self.etcd.endpoint, '[monitor]\nlisten = "127.0.0.1:0"\n')
+        config = self._config("monitor", self.etcd.endpoint, f'[monitor]\nlisten = "127.0.0.1:0"\n{self._of_monitor}')
         argv = rankpulse("monitor", "--config", str(config))
         return Child("monitor", argv, log=self.directory / "monitor.log", env=env)
 
     def new_agent(self, node: str, env: dict[str, str] | None = None) -> Child:
         """The agent of `node`, not started yet; it speaks to etcd through the proxy."""
         self.run_dirs[node].mkdir(parents=True, exist_ok=True)
-        text = f'[agent]\nnode = "{node}"\nrun_dir = "{self.run_dirs[node]}"\nlisten = ""\n'
+        text = f'[agent]\nnode = "{node}"\nrun_dir = "{self.run_dirs[node]}"\nlisten = ""\n{self._of_agents}'
         config = self._config(node, self.proxy.endpoint, text)
         return Child(node, rankpulse("agent", "--config", str(config)), log=self.directory / f"{node}.log", env=env)
 
@@ -98,7 +102,7 @@ class Stage:
             for child in (self.monitor, *self.agents.values()):
                 if not child.alive():
                     raise RuntimeError(f"{child.name} ended at once:\n{child.tail()}")
-            return bool(self.witness.all(Leader)) and len(self.witness.all(Beat)) == len(NODES)
+            return bool(self.witness.all(Leader)) and len(self.witness.all(Beat)) == len(self.nodes)
 
         try:
             await self.witness.until(up, 30.0, "the agents' first beats and a leading monitor")
