@@ -87,16 +87,23 @@ class Desk:
         )
 
     def room(self, run: RunView, round_: RoundView, without: Iterable[str]) -> policy.Room:
-        """Who could be in the next round without these nodes, and without any that is barred or silent."""
+        """Who could be in the next round without these nodes, and without any that is barred, refused or silent."""
         if run.joint is None or run.joint.launch is None:
             return policy.NOWHERE
         out = {*without, *self.folder.joint.cordons, *self.folder.modes.maintenance}
         members = {(place.node, place.launcher) for place in round_.places}
-        left = [who for who in round_.places if who.node not in out and run.launchers.get(who, True)]
+        refused = {(joiner.node, joiner.launcher) for joiner in run.joint.waiting() if joiner.refused}
+        left = [
+            who
+            for who in round_.places
+            if who.node not in out and (who.node, who.launcher) not in refused and run.launchers.get(who, True)
+        ]
         spares = [
-            joiner
+            who
             for joiner in run.joint.waiting()
-            if (joiner.node, joiner.launcher) not in members and joiner.node not in out and self._heard(joiner.node)
+            if (who := (joiner.node, joiner.launcher)) not in members | refused
+            and joiner.node not in out
+            and self._heard(joiner.node)
         ]
         launch = run.joint.launch
         had = len(round_.places)

@@ -183,11 +183,13 @@ class World:
 
     # --- the rendezvous
 
-    def torchrun(self, node: str, join: int, *, uid: str = "job-1", left: str = "", outcome: str = "") -> None:
+    def torchrun(
+        self, node: str, join: int, *, uid: str = "job-1", left: str = "", outcome: str = "", refused: str = ""
+    ) -> None:
         """The word of one torchrun, as its agent writes it."""
         joiner = r.Joiner(
             run_uid=uid, node=node, launcher=self.launcher(node), join=join, after=join - 1, address="10.0.0.1",
-            port=29400, at=UTC + self.now, left=left, outcome=outcome,
+            port=29400, at=UTC + self.now, left=left, outcome=outcome, refused=refused,
         )  # fmt: skip
         self.put(self.keys.joiner(uid, node, self.launcher(node)), joiner)
 

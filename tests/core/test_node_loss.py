@@ -83,6 +83,20 @@ def test_without_a_spare_the_job_waits_says_so_and_goes_on_when_one_comes() -> N
     assert of_run(world).action == "restart_without"
 
 
+def test_a_spare_whose_node_is_refused_takes_nobodys_place_until_it_is_found_well() -> None:
+    world = trained()
+    world.states("n2")
+    world.torchrun("n2", 1, refused="refused, because GPU 3 asks for a reset")
+    world.die("n1")
+    world.run(20)
+    incident = of_run(world)
+    assert (incident.action, world.of_kind("restart")) == ("page", [])
+    assert "0 spares wait" in incident.action_reason
+    world.torchrun("n2", 1)
+    world.run(3)
+    assert [order.without for order in world.of_kind("restart")] == [("n1",)]
+
+
 def test_a_job_that_may_shrink_goes_on_with_fewer() -> None:
     world = trained(least=1)
     world.die("n1")
