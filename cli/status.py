@@ -7,7 +7,7 @@ import msgspec
 
 from rankpulse.cli import books, live, show, webhooks
 from rankpulse.cli.books import Books
-from rankpulse.core.fold_outbox import DELIVERED
+from rankpulse.core.fold_outbox import DEAD, PENDING
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import (
     AgentClaim,
@@ -54,7 +54,7 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "modes": [msgspec.to_builtins(mode) for mode in sorted(known.of(RunMode), key=lambda m: m.run_uid)],
         "maintenance": [msgspec.to_builtins(one) for one in sorted(known.of(Maintenance), key=lambda m: m.node)],
         "cordons": [msgspec.to_builtins(cordon) for cordon in sorted(known.of(Cordon), key=lambda c: c.node)],
-        "webhooks": [webhooks.row(one) for one in known.of(Outgoing) if one.state != DELIVERED],
+        "webhooks": [webhooks.row(one) for one in known.of(Outgoing) if one.state in (PENDING, DEAD)],
         "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
         "refused": known.refused,
     }

@@ -10,7 +10,7 @@ import msgspec
 from rankpulse.cli import asking, books, show
 from rankpulse.cli.failing import Failed
 from rankpulse.core import outbox_requests
-from rankpulse.core.fold_outbox import DEAD, DELIVERED, PENDING
+from rankpulse.core.fold_outbox import DEAD, DELIVERED, PENDING, WITHDRAWN
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Outgoing
 from rankpulse.core.settings import Settings
@@ -40,7 +40,7 @@ async def test(settings: Settings, target: str, reason: str) -> list[Outgoing]:
 async def every(settings: Settings, *, everything: bool) -> list[Outgoing]:
     async with books.opened(settings) as store:
         letters = await _letters(store, Keys(settings.cluster))
-    return [one for one in letters if everything or one.state != DELIVERED]
+    return [one for one in letters if everything or one.state in (PENDING, DEAD)]
 
 
 async def retry(settings: Settings, event: str, reason: str) -> str:
@@ -86,6 +86,8 @@ def page(letters: Sequence[Outgoing]) -> None:
 def _note(letter: Outgoing) -> str:
     if letter.state == DELIVERED:
         return f"taken {show.ago(letter.ended_at)}"
+    if letter.state == WITHDRAWN:
+        return f"not wanted any more {show.ago(letter.ended_at)}"
     if letter.state == DEAD:
         return f"given up {show.ago(letter.ended_at)}: {letter.last_error}"
     return letter.last_error

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rankpulse.core import events as ev
 from rankpulse.core.records import Outgoing
 
-PENDING, DELIVERED, DEAD = "pending", "delivered", "dead"
+PENDING, DELIVERED, DEAD, WITHDRAWN = "pending", "delivered", "dead", "withdrawn"
 FRESH_S = 5.0
 
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import msgspec
 
 from rankpulse.core import events as ev
+from rankpulse.core import incidents as book_of
+from rankpulse.core import ladder, telling
 from rankpulse.core import records as r
-from rankpulse.core import telling
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART as RESTART_ORDER
-from rankpulse.core.fold_outbox import DEAD, DELIVERED, PENDING, Letter
+from rankpulse.core.fold_outbox import DEAD, DELIVERED, PENDING, WITHDRAWN, Letter
 from rankpulse.core.settings import WebhookSettings
 from rankpulse.core.targets import CLOSED, PAGE, RESTART
 from rankpulse.core.words import printable
@@ -70,12 +71,15 @@ class Outbox:
         """Everything that should stand in the outbox by now. Incidents come before what is told of them."""
         outbox = self._desk.folder.outbox
         for incident, event, letter in self._told():
-            if letter not in outbox.stored and letter.target in self._targets:
+            if letter not in outbox.stored and letter.target in self._targets and not _is_late(incident, event):
                 self._create(incident, event, letter)
         for letter, posted in list(outbox.posted.items()):
             outgoing = outbox.stored.get(letter)
             if outgoing is not None and outgoing.state == PENDING:
                 self._record(after(outgoing, posted, self._settings, self._desk.at))
+        for letter, outgoing in outbox.pending.items():
+            if self._is_overtaken(outgoing) and letter not in outbox.under_way and letter not in outbox.posted:
+                self._withdraw(outgoing)
         for letter, outgoing in list(outbox.stored.items()):
             if self._is_past(letter, outgoing):
                 self._desk.erase(self._desk.keys.outgoing(*letter))
@@ -101,7 +105,7 @@ class Outbox:
         outbox = self._desk.folder.outbox
         if letter in outbox.under_way or letter in outbox.posted or letter.target not in self._targets:
             return False
-        if self._desk.now < outbox.due_at(letter, outgoing):
+        if self._desk.now < outbox.due_at(letter, outgoing) or self._is_overtaken(outgoing):
             return False
         if letter.event != f"{outgoing.incident}-{CLOSED}":
             return True
@@ -131,6 +135,17 @@ class Outbox:
         elif made.state == DELIVERED and event != CLOSED:
             self._tell("info", made, f"{made.target} was told of {event}, attempt {made.attempts}")
 
+    def _is_overtaken(self, outgoing: r.Outgoing) -> bool:
+        """A restart that comes late would hit a job that is there again, or get in the way of a person."""
+        incident = self._desk.book.get(outgoing.incident)
+        return outgoing.event == f"{outgoing.incident}-{RESTART}" and (incident is None or _is_late(incident, RESTART))
+
+    def _withdraw(self, outgoing: r.Outgoing) -> None:
+        desk = self._desk
+        made = msgspec.structs.replace(outgoing, state=WITHDRAWN, pause_s=0.0, next_at=0.0, ended_at=desk.at)
+        desk.want(desk.keys.outgoing(made.event, made.target), made, f"{made.event} is not wanted any more")
+        self._tell("warning", made, f"{made.target} is not told of {RESTART} any more: it would come too late")
+
     def _tell(self, level: str, outgoing: r.Outgoing, text: str) -> None:
         incident = self._desk.book.get(outgoing.incident)
         if incident is None or self._desk.note(incident, text) is not incident:
@@ -142,3 +157,8 @@ class Outbox:
             ended = outgoing.state != PENDING or letter.target not in self._targets
             return ended and self._desk.book.get(outgoing.incident) is None
         return outgoing.state != PENDING and self._desk.now - self._desk.folder.outbox.since(letter) > TESTS_KEPT_S
+
+
+def _is_late(incident: r.Incident, event: str) -> bool:
+    """Whether the incident does not ask for it any more."""
+    return event == RESTART and (incident.state != book_of.OPEN or incident.rung != ladder.WEBHOOK)

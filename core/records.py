@@ -461,7 +461,7 @@ class Outgoing(Record, frozen=True, kw_only=True):
     body: str  # a CloudEvent as JSON; "" once it was delivered
     first_at: float
     incident: str = ""  # "" of a test
-    state: str = "pending"  # pending | delivered | dead (given up: a person may have it tried anew)
+    state: str = "pending"  # pending | delivered | dead (given up: a person may have it tried anew) | withdrawn
     attempts: int = 0
     pause_s: float = 0.0  # between the last attempt and the next, on the clock of whoever leads
     next_at: float = 0.0  # when that will be, for people; 0: at once, or never

@@ -18,7 +18,7 @@ def outbox(engine: "Engine", now: float) -> dict[str, Any]:
     count = Counter((letter.target, one.state) for letter, one in folder.stored.items() if one.incident)
     kinds = {target.name: target.kind for target in engine.settings.webhook.targets}
     names = sorted(kinds.keys() | {name for name, _ in count})
-    left = [(letter, one) for letter, one in folder.stored.items() if one.state != DELIVERED]
+    left = [(letter, one) for letter, one in folder.stored.items() if one.state in (PENDING, DEAD)]
     return {
         "targets": {
             name: {

@@ -119,3 +119,17 @@ def test_settings_written_as_toml_read_back_the_same(name: str, tmp_path: Path) 
     settings = load(Flags(preset=name, run_dir='n"\\ ☃', store=("[::1]:2379",)), {})
     assert parse(tomllib.loads(as_toml(settings))) == settings
     assert read(Path(file(tmp_path, as_toml(settings))))["preset"] == name
+
+
+def test_webhook_targets_are_written_as_they_are_read_and_their_files_looked_for(tmp_path: Path) -> None:
+    text = (
+        '[[webhook.targets]]\nname = "pager"\nurl = "https://h.example/"\nsecret_file = "/none/key"\n'
+        '[[webhook.targets]]\nname = "chat"\nkind = "slack"\nurl = "https://c.example/"\nca_file = "/none/ca.pem"\n'
+    )
+    settings = load(Flags(config=file(tmp_path, text)), {})
+    assert parse(tomllib.loads(as_toml(settings))) == settings
+    with pytest.raises(BadSettings) as caught:
+        load(Flags(config=file(tmp_path, text)), {}, files=True)
+    told = "\n".join(caught.value.problems)
+    assert "webhook.targets[0].secret_file: /none/key does not exist" in told
+    assert "webhook.targets[1].ca_file: /none/ca.pem does not exist" in told

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from outbox_world import PAGER, Told, settings
 
 from rankpulse.core import events as ev
+from rankpulse.core import records as r
 from rankpulse.core.fold_outbox import Letter
 from rankpulse.core.outbox import wait_s, waited_s
 from rankpulse.core.settings import WebhookSettings
@@ -79,6 +80,55 @@ def test_what_needs_nobody_is_told_to_nobody() -> None:
     world.run(1)
     assert world.incidents()[0].action == "adopt"
     assert world.receiver.attempts == []
+
+
+def in_vain() -> tuple[Told, r.Order]:
+    """An order was carried out, and no round follows. A scheduler may be told to start the job again."""
+    slurm = WebhookTarget(name="slurm", url="https://s.example/", secret_file="/key", events=("restart", "closed"))
+    world = Told(settings=settings(PAGER, slurm))
+    world.arm()
+    procs = world.meets({"n1": 1, "n2": 1}, 1)
+    world.run(10)
+    world.ends(procs[1], signal=9, held=True)
+    world.run(1)
+    (order,) = world.of_kind("restart")
+    for proc in [proc for proc in world.procs if proc.alive]:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    for node in ("n1", "n2"):
+        world.observe(r.ORDER_DONE, node, order_id=order.order_id, killed=0)
+    assert world.receiver.attempts == []
+    return world, order
+
+
+def test_a_restart_that_would_come_late_is_withdrawn() -> None:
+    """The scheduler was away, and meanwhile the job met again by itself: nobody may start it a second time."""
+    world, _ = in_vain()
+    world.receiver.answer = lambda post: ev.FAILED
+    world.run(DRILL.policy.round_s + 5, step_s=0.5)
+    assert world.incidents()[0].rung == "webhook"
+    world.meets({"n1": 1, "n2": 1}, 2, first_step=31)
+    world.run(5)
+    assert world.incidents()[0].outcome == "recovered"
+    world.receiver.answer = lambda post: ev.TAKEN
+    world.run(120, step_s=0.5)
+    assert world.receiver.types("slurm") == ["rankpulse.closed"]
+    restart = next(one for name, one in world.outbox().items() if name.endswith("-restart/slurm"))
+    assert restart.state == "withdrawn"
+    assert any("not told of restart any more" in line.text for line in world.incidents()[0].trail)
+
+
+def test_whoever_may_start_the_job_again_is_told_once_and_then_a_person() -> None:
+    """Orders that bring no next round: each rung is told of under the decision's own id, whoever leads meanwhile."""
+    world, order = in_vain()
+    for epoch in range(2, 5):
+        world.run((DRILL.policy.round_s + 10) / 2, step_s=0.5)
+        world.successor(epoch)
+    world.run(DRILL.policy.round_s + DRILL.policy.webhook_s + 30, step_s=0.5)
+    assert world.receiver.types("slurm") == ["rankpulse.restart"]
+    assert world.receiver.types() == ["rankpulse.page"]
+    wish = next(event for event in world.receiver.had if event["target"] == "slurm")
+    assert wish["data"]["decision"] == f"{world.incidents()[0].id}-restart"
+    assert (wish["data"]["order_id"], wish["data"]["without"]) == (order.order_id, [])
 
 
 def test_each_target_is_told_of_what_it_asks_for() -> None:

@@ -1,5 +1,9 @@
 """Signatures by the convention, and the forms in which other systems take an event."""
 
+import json
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -158,3 +162,35 @@ def test_times_are_written_as_rfc_3339_says(at: float, text: str) -> None:
 @pytest.mark.parametrize("at", [-1.0, float("nan"), float("inf"), 1e12])
 def test_times_that_no_calendar_has_are_the_epoch(at: float) -> None:
     assert utc(at) == "1970-01-01T00:00:00.000Z"
+
+
+def examples() -> list[str]:
+    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+    return re.findall(r"^```(?:json|text)\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_in_the_documentation_are_what_is_sent() -> None:
+    why = "rank 0 on gpu07 (pid 4711) killed by SIGKILL"
+    incident = msgspec.structs.replace(
+        INCIDENT,
+        id="i0003-0001",
+        run_uid="llama-1f",
+        run_id="llama",
+        confidence=0.99,
+        summary=why,
+        reasons=(why,),
+        action_reason="torchelastic has ended too (its restarts are used up): start the job again",
+    )
+    heads, event, *others = examples()
+    made = body(incident, "page", cluster="prod", at=AT + 5)
+    assert json.loads(event) == json.loads(made)
+    target = WebhookTarget(name="t", url="https://t.example/x", secret_file="/s")
+    sent = sending(target, json.loads(made), ["0123456789abcdef0123456789abcdef"], AT + 6)
+    assert all(f"{name}: {value}\n" in heads for name, value in sent.headers.items())
+    for kind, told_ in zip((ALERTMANAGER, SLACK, PAGERDUTY), map(json.loads, others), strict=True):
+        secrets = ["R0"] if kind == PAGERDUTY else []
+        target = WebhookTarget(name="t", url="https://t.example/x", kind=kind, secret_file="/s" if secrets else "")
+        if kind == PAGERDUTY:
+            told_["routing_key"], told_["payload"]["custom_details"] = "R0", json.loads(made)["data"]
+        sent = sending(target, json.loads(made), secrets, AT + 6)
+        assert json.loads(sent.body) == told_

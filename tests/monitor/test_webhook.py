@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from certs import Authority
 from hook import Hook, serving
-from monitor_bench import Bench, Time
+from monitor_bench import Bench, Time, create
 from outbox_world import Told
 from support import eventually
 
@@ -284,6 +284,34 @@ async def test_answers_are_folded_in_their_turn_and_survive_a_new_listing() -> N
     await bench.loop.turn()
     assert bench.engine.names() == ["Posted"]
     await bench.loop.close()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_only_the_leader_tells_also_where_its_writes_fail(hook: Hook, key_file: Path, *, leads: bool) -> None:
+    time = Time()
+    bench, office = Bench(MemoryStore(time), time), Office(cloud(hook, key_file))
+    bench.loop._postman = office.postman
+    bench.loop.follow_anew()
+    if leads:
+        await bench.election.campaign()
+    await eventually(lambda: _turned(bench), 5, "a listing")
+    assert bool(bench.loop.office) == leads
+    made = body_of_test("test-1", cluster="c", at=1.8e9, author="ann", reason="why not")
+    post = ev.Post(r.Outgoing(event="test-1", target="t", body=made, first_at=0.0), 1)
+    bench.store.outage(True)
+    bench.engine.plans = [(create(), post)]
+    await bench.loop.turn()
+    if leads:
+        await eventually(lambda: office.told, 5, "the answer")
+    assert len(hook.requests) == int(leads)
+    await bench.loop.close()
+
+
+async def _turned(bench: Bench) -> bool:
+    """Three turns after a listing was folded."""
+    bench.time.seconds += 0.1
+    await bench.loop.turn()
+    return len(bench.engine.ticks) >= 3
 
 
 # --- with a real store
