@@ -74,6 +74,7 @@ class Look:
     devices: str = DEVICES
     end: Callable[[Process], Awaitable[None]] = end_child
     _stuck: dict[str, Process] = field(default_factory=dict)  # by what hangs: given up, killed, and there still
+    _hung: tuple[Finding, float] | None = None  # what did not answer, and until when that answers others, too
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def needed(self) -> bool:
@@ -90,6 +91,8 @@ class Look:
             if stuck:
                 return Seen(tuple(stuck))
             self._stuck.clear()
+            if self._hung is not None and self._now() < self._hung[1]:
+                return Seen((self._hung[0],))
             seen = await self._look(asked)
             if self.settings.collective and not preflight.refusal(seen.findings):
                 seen = seen._replace(findings=(*seen.findings, await self._add_up()))
@@ -135,7 +138,14 @@ class Look:
             return _unable(what, f"the process that looks ended with code {ran.code}")
         if ran.process is not None and ran.process.returncode is None:
             self._stuck[what] = ran.process
-        return self._hangs(what)
+        found = self._hangs(what)
+        if found.level == FAIL:  # many may have asked at once: they do not all wait for the same silence
+            self._hung = (found, self._now() + self.settings.retry_s)
+        return found
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     def _hangs(self, what: str) -> Finding:
         return Finding(*_HANGS[what])
