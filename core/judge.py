@@ -299,7 +299,12 @@ class Judge:
     def _undecided(self, incident: r.Incident) -> bool:
         """Neither a person nor an order that stands has settled what is done."""
         given = (self._folder.ordered(incident.run_uid, incident.round, kind) for kind in (RESTART, RELEASE))
-        return not (incident.order_id or incident.asked_by or any(given))
+        return not (incident.order_id or incident.asked_by or any(given) or self._is_stopped(incident))
+
+    def _is_stopped(self, incident: r.Incident) -> bool:
+        """The policy's word that there is no further round stands: what is seen next follows from that."""
+        gate = self._folder.joint.gates.get((incident.run_uid, incident.round + 1))
+        return incident.action == policy.STOP and gate is not None and not gate.go
 
     def _end(self, run: RunView, ending: Ending) -> None:
         run.outcome, run.reason, run.ended_at = ending.outcome, ending.reason, self._desk.at

@@ -310,6 +310,29 @@ def test_whoever_stops_a_job_gets_no_webhook() -> None:
     assert [i.rung for i in world.incidents() if i.rung] == []
 
 
+def test_a_job_that_was_stopped_as_it_would_fail_again_is_not_started_from_outside() -> None:
+    world = World(settings=hooked())
+    world.arm()
+    for round_ in (1, 2):
+        procs = world.meets(NODES, round_)
+        world.run(0.6)
+        world.ends(procs[3], code=1, error="ValueError", message="no such token")
+        for proc in procs[:3]:
+            world.ends(proc, signal=15)
+        world.run(1)
+        world.asks(NODES, round_ + 1)
+        world.run(0.5)
+    gate = next(gate for gate in world.gates() if gate.round == 3)
+    assert not gate.go
+    world.lists(closed=gate.reason, outcome="failed")
+    for node in NODES:
+        world.torchrun(node, 3, left="refused (closed): the run is closed", outcome="gone")
+    world.run(15)
+    newest = max(world.incidents(), key=lambda incident: incident.round)
+    assert (newest.state, newest.action, newest.rung) == ("closed", "stop", "")
+    assert [key for key in world.store if "restart" in key] == []
+
+
 # --- a node that is lost
 
 
