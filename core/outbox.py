@@ -64,8 +64,9 @@ class Outbox:
 
     def announce(self) -> None:
         """Decide what is to be told of the incidents that are open."""
-        for incident in self._desk.book.open():
-            self._desk.announce(incident)
+        if self._targets:
+            for incident in self._desk.book.open():
+                self._desk.announce(incident)
 
     def judge(self) -> None:
         """Everything that should stand in the outbox by now. Incidents come before what is told of them."""

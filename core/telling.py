@@ -12,7 +12,7 @@ import msgspec
 from rankpulse.core import incidents as book_of
 from rankpulse.core import ladder, policy
 from rankpulse.core.records import Incident, Member
-from rankpulse.core.targets import ALERTMANAGER, CLOSED, PAGE, PAGERDUTY, RESTART, TEST, WebhookTarget
+from rankpulse.core.targets import ALERTMANAGER, CLOSED, EVENTS, PAGE, PAGERDUTY, RESTART, TEST, WebhookTarget
 from rankpulse.core.words import printable, utc
 
 PAGING: Final = (policy.PAGE, policy.OBSERVE, policy.STOP)  # actions that wait for a person
@@ -56,10 +56,11 @@ def _events(incident: Incident) -> Iterator[str]:
 
 
 def told_pairs(incident: Incident) -> Iterator[tuple[str, str]]:
-    """Event and target of everything that is told of it."""
+    """Event and target of everything that is told of it; what this version does not know is left to others."""
     for one in incident.told:
         event, _, target = one.partition("/")
-        yield event, target
+        if event in EVENTS:
+            yield event, target
 
 
 # --- the event: a CloudEvent 1.0 as JSON
