@@ -69,10 +69,12 @@ def no_failure(scene: Scene) -> str:
 
 
 def one_restart_per_round(scene: Scene) -> str:
-    """At most one restart order per run and round, for ever."""
+    """At most one restart order per run and round, for ever; and no more of the rung above it, only after it."""
     for (run, round_, kind), orders in scene.orders.items():
-        if kind == "restart" and len(orders) > 1:
-            return f"{len(orders)} restart orders for round {round_} of {run}: {[o.order_id for o in orders]}"
+        if kind in ("restart", "kill") and len(orders) > 1:
+            return f"{len(orders)} {kind} orders for round {round_} of {run}: {[o.order_id for o in orders]}"
+        if kind == "kill" and (run, round_, "restart") not in scene.orders:
+            return f"an order to kill round {round_} of {run}, and none to restart it before"
     return ""
 
 

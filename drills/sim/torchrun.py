@@ -351,6 +351,8 @@ class Torchrun:
         self._done.add(mark)
         if order.kind == "restart":
             self._restart(order)
+        elif order.kind == "kill":
+            self._end_all(order)
         elif order.kind == "release":
             self._release(order)
         elif order.kind.startswith("collect-"):
@@ -366,6 +368,12 @@ class Torchrun:
         killed = self._kill([w for w in self.workers if (w.rank, w.pid) in guilty])
         self.machine.agent_after(0.02, self._look)
         self.machine.agent_after(order.grace_s, self._end_round, order, list(self.workers), killed)
+
+    def _end_all(self, order: r.Order) -> None:
+        mine = self.workers if (order.run_uid, order.round) == (self._uid, self.round) else []
+        for worker in mine:
+            worker.order_id = order.order_id
+        self._report(order, self._kill(mine))
 
     def _end_round(self, order: r.Order, workers: list[Worker], killed: int) -> None:
         self._report(order, killed + self._kill(workers))

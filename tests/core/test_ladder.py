@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from core_world import DRILL, World
+from core_world import DRILL as PRESET
+from core_world import World
 from silence_world import SilenceWorld, settings
 
 from rankpulse.core import events as ev
@@ -16,6 +17,7 @@ from rankpulse.core.targets import WebhookTarget
 
 NODES = {"node-a": 2, "node-b": 2}
 PATIENCE = Patience(answer_s=10.0, round_s=60.0, webhook_s=100.0)
+DRILL = msgspec.structs.replace(PRESET, policy=msgspec.structs.replace(PRESET.policy, round_s=40.0, webhook_s=50.0))
 ANSWER_S = DRILL.policy.grace_s + DRILL.policy.answer_s
 ROUND_S, WEBHOOK_S = DRILL.policy.round_s, DRILL.policy.webhook_s
 TARGET = WebhookTarget(name="slurm", url="http://127.0.0.1:1/", secret_file="s", events=("page", "restart", "closed"))
@@ -366,6 +368,33 @@ def test_a_lost_node_is_left_out_by_the_order_and_the_policys_word() -> None:
     gate = next(gate for gate in world.gates() if gate.round == 2)
     assert gate.lost == ("node-b",), "whoever leads: it was not heard again"
     assert len(world.of_kind("restart")) == 1
+
+
+@pytest.mark.parametrize(
+    "after_s", [*(0.5 * n for n in range(4)), *(round(6.5 + 0.1 * n, 1) for n in range(16)), 9, 12, 18]
+)
+def test_a_leader_that_dies_at_any_moment_leaves_one_restart(after_s: float) -> None:
+    """Of the loss of a node: neither none nor two, and one incident."""
+    world = lost()
+    world.run(after_s)
+    asked = bool(world.of_kind("restart"))
+    world.successor(2)
+    world.run(14)
+    [order] = world.of_kind("restart")
+    assert (order.without, order.epoch) == (("node-b",), 1 if asked else 2)
+    [incident] = [incident for incident in world.incidents() if incident.run_uid]
+    assert (incident.klass, incident.action) == ("node_dead", "restart_without")
+    acknowledged(world, order, "node-a")
+    for proc in [proc for proc in world.procs if proc.node == "node-a"]:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    world.asks(["node-a"], 2)
+    world.run(0.3)
+    assert next(gate for gate in world.gates() if gate.round == 2).lost == ("node-b",)
+    world.training = True
+    world.meets({"node-a": 2, "node-c": 2}, 2, asks=False, first_step=40)
+    world.run(10)
+    assert [(i.outcome, i.restarts) for i in world.incidents() if i.run_uid] == [("recovered", 1)]
+    assert world.of_kind("kill") == []
 
 
 def test_a_new_leader_orders_only_once_it_has_found_the_node_silent_itself() -> None:
