@@ -4,7 +4,7 @@ Then the network of this monitor, or its own judgement, is more likely to be wro
 it; only a person closes it, who has seen why. While it is open no worker is ended and nobody is cordoned.
 """
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Final
 
 from rankpulse.core import diagnosis as d
@@ -35,11 +35,13 @@ class BreakerJudge:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    def judge(self, silent: Set[str], watched: Set[str]) -> None:
+    def judge(self, silent: Set[str], watched: Callable[[], Set[str]]) -> None:
         """Open it where it is time, and keep its incident. `silent`: nothing on any path for long, of `watched`."""
         desk, modes = self._desk, self._desk.folder.modes
         left_out = {node for node, cordon in desk.folder.joint.cordons.items() if cordon.owner == "rankpulse"}
-        why = tripped(silent, left_out, len(watched | left_out), desk.settings.policy.breaker_share)
+        why, share = "", desk.settings.policy.breaker_share
+        if len(silent | left_out) >= LEAST:  # as hardly ever: all nodes are counted
+            why = tripped(silent, left_out, len(watched() | left_out), share)
         if why and not modes.open:
             modes.breaker = r.Breaker(open=True, author=f"monitor, epoch {desk.epoch}", reason=why, at=desk.at)
             desk.folder.say("error", f"the breaker opens: {why}; {AFTER}")

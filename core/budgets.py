@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rankpulse.core.desk import Desk
 
 HELPED: Final = 0.25  # of an order after which the run went on
+HELD_S: Final = 10.0  # holders let go after 15 s without a word
 WRITE_S: Final = 300.0  # ages are written so often
 SETTLE_S: Final = 1.0  # and so soon after one is added: many may come at once
 ORDERING: Final = (policy.RESTART, policy.RESTART_WITHOUT)
@@ -58,14 +59,18 @@ class Budgets:
         """Orders that the run may still be given."""
         return self._desk.settings.policy.orders_per_run - len(self._idle(run))
 
-    def rests(self, run: RunView) -> float:
-        """For how long after the last order no other may follow, 0 when that time is over."""
+    def rests(self, run: RunView, *, held: bool) -> float:
+        """For how long after the last order no other may follow, 0 when that time is over.
+
+        `held`: dead workers wait for a verdict, and their holders not for ever.
+        """
         idle = self._idle(run)
         last = self._desk.book.of_round(run.uid, max(idle)) if idle else None
         age_s = self.age_s(last) if last is not None else None
         if age_s is None:
             return 0.0
         rest_s: float = self._desk.settings.policy.backoff_s * 2 ** min(len(idle) - 1, 20)
+        rest_s = min(rest_s, HELD_S) if held else rest_s
         return rest_s if age_s < rest_s else 0.0
 
     def _idle(self, run: RunView) -> set[int]:

@@ -68,13 +68,14 @@ class Desk:
         there = any(run.launchers.values()) or not run.launchers  # one that was never seen may well be there
         joint, leave = run.joint is not None, self.folder.modes.of(run.uid)
         dead = found.nodes if found.klass == d.NODE_DEAD else ()
+        held = joint and deaths.is_held(round_)
         return policy.Facts(
             elastic=run.elastic,
             launcher_alive=there,
             armed=leave.armed,
             orders_left=self.budgets.left(run),
             joint=joint,
-            held=joint and deaths.is_held(round_),
+            held=held,
             parted=deaths.has_parted(round_),
             repeated=repeats.repeated(found, run, round_, self.book, self.now),
             still_s=still_s,
@@ -82,7 +83,7 @@ class Desk:
             unarmed=leave.why,
             paused=leave.mode == modes.PAUSED,
             spent=self.budgets.spent(run.uid, round_.number, nodes_of(found.culprits) or found.nodes),
-            rests_s=self.budgets.rests(run),
+            rests_s=self.budgets.rests(run, held=held),
             room=self.room(run, round_, dead),
         )
 

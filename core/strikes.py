@@ -65,7 +65,9 @@ class Strikes:
 
     def _elsewhere(self, incident: r.Incident, node: str) -> bool:
         """Whether the same error of the program ended a worker on another node, too."""
-        return any(same(i.fault, incident.fault) and blamed(i) != node for i in self._desk.book)
+        if not incident.fault:
+            return False
+        return any(i.fault and blamed(i) != node and same(i.fault, incident.fault) for i in self._desk.book)
 
     def _weigh(self, incident: r.Incident, stopped: str) -> None:
         desk, node, limit = self._desk, incident.strike, self._desk.settings.policy.strikes

@@ -39,7 +39,6 @@ class Watch:
         self.stopped = ""  # why actions stop, "" while they do not
         self.silent: frozenset[str] = frozenset()  # nodes of which nothing is heard on any path, for long
 
-    @property
     def watched(self) -> frozenset[str]:
         """The nodes of which beats are expected."""
         in_hand = self._desk.folder.modes.maintenance
