@@ -95,7 +95,7 @@ class Orders:
         folder = self._desk.folder
         stands = folder.ordered(run.uid, incident.round, RESTART)
         if stands is not None:
-            incident = self._stands(incident, stands)
+            incident = self._warned(self._stands(incident, stands), run)
             self._climb(incident, run, stands)
         elif run.current.number != incident.round or folder.ordered(run.uid, incident.round, RELEASE):
             return
@@ -117,6 +117,16 @@ class Orders:
         """The nodes that it takes for dead are silent still."""
         dead = incident.klass == d.NODE_DEAD and bool(incident.nodes)
         return dead and all(is_lost(self._desk, name) for name in incident.nodes)
+
+    def _warned(self, incident: r.Incident, run: RunView) -> r.Incident:
+        """Whether a scheduler starts the job anew while we restart it: that is told, and nothing is doubled."""
+        other = heir(self._desk.folder.fleet.runs.values(), run)
+        if other is None:
+            return incident
+        text = f"run {other.uid} has begun under the same label: does a scheduler retry, too?"
+        if all(line.text != text for line in incident.trail):
+            self._desk.folder.say("warning", f"run {run.uid} is being restarted, and {text}")
+        return self._desk.note(incident, text)
 
     def _stands(self, incident: r.Incident, order: r.Order) -> r.Incident:
         """The order is in the store: from now on the incident waits for its outcome."""

@@ -225,6 +225,33 @@ def test_while_the_breaker_is_open_nobody_is_killed() -> None:
     assert [line for line in trail(world) if "no order to kill" in line and "half is silent" in line]
 
 
+def test_a_scheduler_that_retries_too_is_noticed_and_nothing_is_doubled() -> None:
+    world, order = held(hooked())
+    carried_out(world, order)
+    world.run(1)
+    world.meets({"node-c": 2, "node-d": 2}, 1, uid="job-2")
+    world.run(1)
+    text = "run job-2 has begun under the same label: does a scheduler retry, too?"
+    assert [line for line in trail(world) if line == text] == [text]
+    assert [line for line in world.said if line.endswith(text)] == [f"run job-1 is being restarted, and {text}"]
+    world.run(ROUND_S + 5)
+    [incident] = [incident for incident in world.incidents() if incident.run_uid == "job-1"]
+    assert incident.rung == "page"
+    assert "a scheduler retries: run job-2 has begun under its label" in incident.trail[-1].text
+    assert [post for post in world.posts if "restart" in post.outgoing.event] == []
+    assert len(world.orders()) == 1
+
+
+def test_a_job_of_another_user_by_the_same_label_is_no_retry() -> None:
+    world, order = held()
+    carried_out(world, order)
+    other = r.Launch(run_uid="job-2", label="job", owner=1001, min_nodes=1, max_nodes=2, at=0.0)
+    world.put(world.keys.launch("job-2"), other)
+    world.meets({"node-c": 2, "node-d": 2}, 1, uid="job-2")
+    world.run(2)
+    assert [line for line in trail(world) if "job-2" in line] == []
+
+
 # --- a run that ends
 
 

@@ -4,6 +4,7 @@ Killed, as with its container; and frozen, as by a loss of power: nothing answer
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -136,9 +137,38 @@ async def test_a_spare_takes_the_place_of_a_whole_node(tmp_path: Path, how: str,
             assert took_s <= limit_s, loss.told()
         finally:
             for pid in struck:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+            await asyncio.to_thread(loss.spare.end)
+            await asyncio.to_thread(loss.job.end)
+
+
+async def test_a_leader_killed_in_the_middle_of_it_leaves_one_restart(tmp_path: Path) -> None:
+    """It dies as soon as it has told of the loss, at whatever line it is then; another takes over."""
+    async with Stage(tmp_path, nodes=NODES, agents='[probe]\nlisten = ""\n', monitor=MONITOR) as stage:
+        await arm(stage)
+        loss = Loss(stage, tmp_path)
+        struck: list[int] = []
+        second = stage.new_monitor()
+        second.log = tmp_path / "second.log"
+        second.start()
+        try:
+            await loss.train()
+            since = time.time()
+            struck = loss.strike("node-1", signal.SIGSTOP)
+            await loss.until(lambda: bool(loss.witness.incidents(since)), 60.0, "the incident")
+            leads = loss.witness.all(r.Leader)[0].monitor
+            for monitor in (stage.monitor, second):
+                if leads.endswith(f"-{monitor.pid}"):
+                    monitor.signal(signal.SIGKILL)
+            await loss.goes_on("node-1", since)
+            incident = await closed(loss, since)
+            assert (incident.action, incident.outcome, incident.restarts) == ("restart_without", "recovered", 1)
+            assert loss.witness.all(r.Leader)[0].monitor != leads
+        finally:
+            for pid in struck:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.to_thread(second.end)
             await asyncio.to_thread(loss.spare.end)
             await asyncio.to_thread(loss.job.end)
