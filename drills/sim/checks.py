@@ -146,13 +146,19 @@ def cited(scene: Scene) -> str:
 
 
 def only_what_is_broken(scene: Scene) -> str:
-    """A restart order is for a round that a fault has broken, or that a person gave up."""
+    """A restart order is for a round that a fault has broken, that has lost the nodes left out, or that a person gave up.
+
+    A node that is silent for so long and comes back cannot be told from a dead one.
+    """
     for one in scene.new_orders("restart"):
         order = one.record
         assert isinstance(order, r.Order)
         if scene.asked(order):
             continue
-        if not scene.truth.of_round(order.run_uid, order.round, BREAK_RUNS):
+        living = [node for node in order.without if scene.truth.silent(node, scene.now, HEALED_S) is None]
+        if living:
+            return f"order {order.order_id} leaves out {living[0]}, which lives"
+        if not order.without and not scene.truth.of_round(order.run_uid, order.round, BREAK_RUNS):
             return f"order {order.order_id} restarts round {order.round} of {order.run_uid}, which was healthy"
     return ""
 
