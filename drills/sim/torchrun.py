@@ -270,7 +270,8 @@ class Torchrun:
     def _met(self, met: Met) -> None:
         assert self.me is not None
         self._uid, self.round, self.me, self._stopping = met.run_uid, met.round, None, False
-        self.job.uid = met.run_uid
+        if met.run_uid != self.job.uid:  # launched anew: its rounds count from one again
+            self.job.uid, self.job.round = met.run_uid, 0
         self.job.convene(met.round, met.nodes * self.job.gpus)
         self._trace.note("met", node=self.node, run=met.run_uid, round=met.round, rank=met.rank, nodes=met.nodes)
         self.machine.after(self._rng.uniform(0.5, 2.0), self._spawn, met)
