@@ -48,6 +48,7 @@ MONITOR: Final = (
     Metric("rankpulse_monitor_leader", "gauge", (), "", "1 when this monitor leads."),
     Metric("rankpulse_monitor_epoch", "gauge", (), "", "The term of office this monitor last knew."),
     Metric("rankpulse_monitor_armed", "gauge", (), "", "1 when orders may be given, 0 when observing only."),
+    Metric("rankpulse_monitor_breaker_open", "gauge", (), "", "1 while the breaker is open: nothing is ordered."),
     Metric("rankpulse_monitor_blind", "gauge", (), "", "1 while the monitor cannot trust its own sight."),
     Metric("rankpulse_monitor_blind_seconds", "counter", (), "seconds", "Seconds in which the monitor was blind."),
     Metric("rankpulse_monitor_events", "counter", ("kind",), "", "Events folded, by kind of record."),

@@ -47,7 +47,8 @@ def build() -> dict[str, Any]:
 def _trust() -> Block:
     leading = or_zero(f"sum({ask('rankpulse_monitor_leader')})")
     blind = f"max({ask.led('rankpulse_monitor_blind')}) or on () vector(2)"
-    armed = f"max({ask.led('rankpulse_monitor_armed')}) or on () vector(2)"
+    breaker = f"(max({ask.led('rankpulse_monitor_breaker_open')}) > 0) * 3"
+    armed = f"{breaker} or max({ask.led('rankpulse_monitor_armed')}) or on () vector(2)"
     return Block(
         "Can I trust this page?",
         [
@@ -68,9 +69,17 @@ def _trust() -> Block:
             ),
             b.stat(
                 "May it act?",
-                "Armed: it may order restarts. Otherwise it observes and tells what it would have done.",
+                "Armed: it may order restarts. Otherwise it observes and tells what it would have done. With the "
+                "breaker open nothing is ordered until a person closes it.",
                 Query(armed),
-                words=b.says({0: ("observes only", YELLOW), 1: ("armed", GREEN), 2: ("NO LEADER", RED)}),
+                words=b.says(
+                    {
+                        0: ("observes only", YELLOW),
+                        1: ("armed", GREEN),
+                        2: ("NO LEADER", RED),
+                        3: ("BREAKER OPEN", RED),
+                    }
+                ),
             ),
             b.stat(
                 "Monitors",

@@ -103,6 +103,14 @@ WATCH: Final = (
         "No monitor can trust what it sees: no incident is opened, no order given. Look at etcd first.",
     ),
     Alert(
+        "RankpulseBreakerOpen",
+        f"max by (cluster) ({ask('rankpulse_monitor_breaker_open')}) == 1",
+        "0m",
+        CRITICAL,
+        f"the breaker is open{IN_CLUSTER}: nothing is ordered",
+        "Too much of the fleet was silent or left out at once. Find out why, then close it: rankpulse breaker close.",
+    ),
+    Alert(
         "RankpulseBlindAgain",
         f"max by (cluster, instance) (increase({ask('rankpulse_monitor_blind_seconds')}[1h])) > 300",
         "1m",

@@ -26,6 +26,8 @@ CLASSES: Final = (
     d.AGENT_CUT_OFF,
     d.CONTROL_PLANE_DELAY,
     d.OPERATOR_RESTART,
+    d.DRAIN,
+    d.BREAKER_OPEN,
     d.UNKNOWN,
 )
 OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
@@ -213,6 +215,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_monitor_leader": lambda view, vitals: _one(view["leads"]),
     "rankpulse_monitor_epoch": lambda view, vitals: _one(view["epoch"]),
     "rankpulse_monitor_armed": lambda view, vitals: _one(view["armed"]),
+    "rankpulse_monitor_breaker_open": lambda view, vitals: _one(bool(view.get("breaker"))),
     "rankpulse_monitor_blind": lambda view, vitals: _one(view["blind"]),
     "rankpulse_monitor_blind_seconds": lambda view, vitals: _one(view["blind_seconds_total"]),
     "rankpulse_monitor_events": _counted(lambda vitals: vitals.events),

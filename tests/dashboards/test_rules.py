@@ -26,6 +26,7 @@ HEALTHY = {
     f"rankpulse_monitor_leader{{{M2}}}": OFF,
     f"rankpulse_monitor_epoch{{{M1}}}": "7+0x480",
     f"rankpulse_monitor_epoch{{{M2}}}": "7+0x480",
+    f"rankpulse_monitor_breaker_open{{{M1}}}": OFF,
     f"rankpulse_monitor_blind{{{M1}}}": OFF,
     f"rankpulse_monitor_blind{{{M2}}}": OFF,
     f"rankpulse_monitor_blind_seconds_total{{{M1}}}": "3+0x480",
@@ -82,6 +83,7 @@ CASES: list[Case] = [
         "2m",
         {"RankpulseBlind"},
     ),
+    ("the breaker is open", {f"rankpulse_monitor_breaker_open{{{M1}}}": ON}, "1m", {"RankpulseBreakerOpen"}),
     ("the standby alone is blind", {f"rankpulse_monitor_blind{{{M2}}}": ON}, "5m", set()),
     (
         "blind now and then, eight minutes in an hour",
