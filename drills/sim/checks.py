@@ -146,7 +146,7 @@ def cited(scene: Scene) -> str:
 
 
 def only_what_is_broken(scene: Scene) -> str:
-    """A restart order is for a round that a fault has broken, that has lost the nodes left out, or that a person gave up.
+    """A restart order is for a round that a fault has broken, or that has lost nodes, or that a person gave up.
 
     A node that is silent for so long and comes back cannot be told from a dead one.
     """

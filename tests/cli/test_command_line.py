@@ -16,7 +16,8 @@ from rankpulse.cli.main import app
 
 COMMANDS = (
     *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "arm", "disarm", "restart"),
-    *("doctor", "config", "bench", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance", "breaker"),
+    *("doctor", "config", "bench", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance"),
+    "breaker",
 )
 NEEDS_STORE = (
     ["status"],

@@ -469,3 +469,40 @@ def test_the_production_defaults_act_after_half_a_minute_and_notice_within_secon
     assert world.of_kind("restart") == []
     world.run(12)
     assert len(world.of_kind("restart")) == 1
+
+
+def test_the_same_rank_asleep_at_the_same_step_again_ends_the_run() -> None:
+    """Nobody stopped it: the program hangs there, and would once more."""
+    world, procs = trained()
+    world.training = False
+    at_step = max(proc.step for proc in procs)
+    tells(world, asked(world), behind=2)
+    world.run(3)
+    [order] = world.of_kind("restart")
+    for proc in procs:
+        world.ends(proc, signal=9, order_id=order.order_id)
+    again = world.meets(NODES, 2, first_step=at_step - 59)
+    world.training = True
+    world.run(10)
+    assert max(proc.step for proc in again) <= at_step
+    while max(proc.step for proc in again) < at_step:
+        world.run(0.1)
+    world.training = False
+    tells(world, asked(world), behind=2)
+    world.run(3)
+    last = max(world.incidents(), key=lambda one: one.id)
+    assert (last.klass, last.action, last.round) == ("collective_hang", "stop", 2)
+    assert f"it fails at step {at_step} again (as in round 1)" in last.action_reason
+    assert [order.round for order in world.of_kind("restart")] == [1, 2], "its workers are ended"
+    for proc in again:
+        world.ends(proc, signal=9, order_id=world.of_kind("restart")[-1].order_id)
+    world.asks(NODES, 3)
+    world.run(0.5)
+    gate = world.gates()[-1]
+    assert (gate.round, gate.go) == (3, False)
+    assert "fails at step" in gate.reason
+    world.lists(closed=gate.reason, outcome="failed")
+    world.run(15)
+    last = max(world.incidents(), key=lambda one: one.id)
+    assert (last.state, last.outcome, last.rung) == ("closed", "run_ended", "order")
+    assert [state.outcome for state in world.run_states()] == ["failed"]
