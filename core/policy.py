@@ -152,6 +152,8 @@ def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
 def _after_node_loss(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """Workers on a silent node cannot be ended from here: the others end theirs, and meet without it."""
     room = facts.room
+    if facts == NOBODY:
+        return Choice(PAGE, "what its job does has an incident of its own: look at the machine")
     if not facts.joint:
         return Choice(PAGE, "its job meets through torch's own rendezvous, which takes no word of ours: restart it")
     if not facts.launcher_alive:

@@ -163,3 +163,22 @@ def test_nodes_in_maintenance_are_not_counted() -> None:
     world.run(20)
     assert opened(world) == []
     assert not [i for i in world.incidents() if i.klass in ("node_dead", "control_plane_delay")]
+
+
+def test_half_the_fleet_that_is_really_gone_is_taken_into_maintenance_and_the_jobs_go_on() -> None:
+    world = trained()
+    world.put(
+        world.keys.launch("job-1"), r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=4, max_nodes=8, at=0.0)
+    )
+    world.die(*HALF)
+    world.run(40)
+    world.ask("breaker_close", reason="too soon")
+    world.run(2)
+    assert world.engine.folder.modes.open, "they are silent still"
+    for node in HALF:
+        world.ask("maintenance", node=node, reason="no power in rack 0")
+        world.run(0.3)
+    world.ask("breaker_close", reason="rack 0 has no power")
+    world.run(10)
+    assert not world.engine.folder.modes.open
+    assert [order.without for order in world.of_kind("restart")] == [HALF]

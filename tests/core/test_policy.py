@@ -10,7 +10,7 @@ from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.exits import Exit, Kind
 from rankpulse.core.incidents import Book
 from rankpulse.core.phases import PhaseClocks
-from rankpulse.core.policy import Facts, Room, choose
+from rankpulse.core.policy import NOBODY, Facts, Room, choose
 from rankpulse.core.progress import RankProgress
 from rankpulse.core.records import Incident, Launcher, Member
 from rankpulse.core.repeats import repeated, same
@@ -86,6 +86,11 @@ def test_what_is_done_about_what(klass: str, facts: dict[str, Any], action: str)
     choice = choose(found(klass), Facts(**{**GOOD, **facts}))
     assert choice.action == action
     assert choice.reason
+
+
+def test_dead_nodes_that_concern_no_round_are_paged_without_a_word_on_rounds() -> None:
+    choice = choose(found("node_dead"), NOBODY)
+    assert (choice.action, "an incident of its own" in choice.reason) == ("page", True)
 
 
 def test_a_doubtful_hang_is_paged() -> None:
