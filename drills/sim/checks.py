@@ -77,14 +77,23 @@ def one_restart_per_round(scene: Scene) -> str:
 
 
 def never_while_blind(scene: Scene) -> str:
-    """No order and no new conviction by a monitor that knew itself to be blind."""
+    """No order and no conviction from silence by a monitor that knew itself to be blind.
+
+    The end of a worker is the kernel's word, not silence: it is told of as soon as it is read, by a new leader too.
+    """
     for one in scene.new:
         decision = one.decision
         if decision is None or not decision.blind:
             continue
-        if isinstance(one.record, r.Order) or (isinstance(one.record, r.Incident) and _convicts(scene, one.record)):
+        record = one.record
+        if isinstance(record, r.Order) or (isinstance(record, r.Incident) and _from_silence(scene, record)):
             return f"{one.key} was decided by {decision.monitor} while blind ({decision.blind})"
     return ""
+
+
+def _from_silence(scene: Scene, incident: r.Incident) -> bool:
+    of_exits = incident.klass == "worker_dead" and bool(incident.evidence)
+    return _convicts(scene, incident) and not of_exits
 
 
 def _convicts(scene: Scene, incident: r.Incident) -> bool:

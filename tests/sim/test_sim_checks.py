@@ -85,7 +85,8 @@ FORGED: list[tuple[str, Callable[[Scene], object]]] = [
     ("no_failure", lambda s: s.failures.append("m1: tick: KeyError")),
     ("one_restart_per_round", two_orders),
     ("never_while_blind", lambda s: of(s, order(), "its own key does not come back")),
-    ("never_while_blind", lambda s: of(s, incident(id="i2"), "the store is away")),
+    ("never_while_blind", lambda s: of(s, incident(id="i2", klass="node_dead"), "the store is away")),
+    ("never_while_blind", lambda s: of(s, incident(id="i2", evidence=()), "the store is away")),
     ("only_when_armed", unarmed),
     ("within_budget", lambda s: s.progress.update(run=4)),
     ("fenced", lambda s: of(s, order(epoch=2))),
@@ -114,6 +115,12 @@ def test_each_rule_sees_the_world_that_breaks_it(rule: str, forge: Callable[[Sce
     forge(scene)
     assert getattr(checks, rule)(scene)
     assert broken(scene) is not None
+
+
+def test_an_exit_is_told_of_by_a_leader_that_does_not_see_yet() -> None:
+    scene = honest()
+    of(scene, incident(id="i2"), "its own key does not come back")
+    assert broken(scene) is None
 
 
 def test_no_rule_is_left_untested() -> None:
