@@ -23,8 +23,8 @@ from rankpulse.core.sight import Sight
 from rankpulse.core.stragglers import Stragglers
 from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.suspicion import Suspicions
+from rankpulse.core.telling import joined
 from rankpulse.core.tidy import Tidy
-from rankpulse.core.verdicts import joined
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.watch import Watch
 

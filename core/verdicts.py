@@ -1,6 +1,6 @@
 """Incidents about silent nodes that concern no round yet: opened once per cause, corrected in place, closed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,9 +11,9 @@ from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
-from rankpulse.core.records import Member
 from rankpulse.core.repeats import highest_step
-from rankpulse.core.views import NodeView, RoundView, RunView
+from rankpulse.core.telling import Form, Word, in_words, said
+from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weather import moved
 
 OF_SILENCE = (d.UNKNOWN, d.SIDECAR_DEAD, d.AGENT_CUT_OFF, d.NODE_DEAD)
@@ -46,15 +46,34 @@ class Verdicts:
 
     def tell(self, found: Diagnosis) -> None:
         """What is known of silent nodes by now, where no round has an incident of it."""
-        incident = next((i for name in found.nodes if (i := self.about(name)) is not None), None)
+        incident = self._fitting(found)
         if incident is None:
-            self._desk.open(found)
+            incident = self._desk.open(found)
         elif incident.klass != found.klass or not set(found.nodes) <= set(incident.nodes):
             self._correct(incident, found)
+        else:
+            return
+        self._part(found.nodes, incident.id)
+
+    def together(self, form: Form, words: list[Word]) -> None:
+        """The same of nodes that fell silent together: one incident, which others join that are as silent as they."""
+        about = self._about_each()
+        others = {i.id: i for word in words if (i := about.get(word.node.name)) is not None and i.klass != form.klass}
+        for incident in others.values() if form.klass != d.UNKNOWN else ():  # else what is told already says more
+            self.tell(said(form, [word for word in words if word.node.name in incident.nodes]))
+        about = self._about_each() if others else about
+        same = next((i for word in words if (i := about.get(word.node.name)) and i.klass == form.klass), None)
+        new = [word for word in words if word.node.name not in about]
+        if new and same is None:
+            self._desk.open(said(form, new))
+        elif new and same is not None:
+            mine = {same.id, None}
+            self._join(same, said(form, [word for word in words if _id(about.get(word.node.name)) in mine]))
 
     def adopt(self, run: RunView, found: Diagnosis) -> None:
         """What was an incident of the fleet turns out to concern this round: it goes on as the round's."""
-        incident = next((i for name in found.nodes if (i := self.about(name)) is not None), None)
+        incident = self._fitting(found)
+        self._part(found.nodes, incident.id if incident is not None else "")
         if incident is None:
             return
         place = {"run_uid": run.uid, "run_id": run.run_id, "round": run.current.number}
@@ -99,6 +118,34 @@ class Verdicts:
     def _open(self) -> list[r.Incident]:
         return [i for i in self._desk.book.open() if not i.run_uid and i.klass in OF_SILENCE]
 
+    def _about_each(self) -> dict[str, r.Incident]:
+        """By node, the open incident about its silence."""
+        return {name: incident for incident in reversed(self._open()) for name in incident.nodes}
+
+    def _fitting(self, found: Diagnosis) -> r.Incident | None:
+        """The incident that this is about: of nodes of which more is known than of the others it names, a new one."""
+        about = [i for name in found.nodes if (i := self.about(name)) is not None]
+        return next((i for i in about if i.klass == found.klass or set(i.nodes) <= set(found.nodes)), None)
+
+    def _part(self, names: Sequence[str], but: str) -> None:
+        """These are told of elsewhere from now on: incidents of others that name them too go on without them."""
+        for incident in self._open():
+            rest = tuple(name for name in incident.nodes if name not in names)
+            if incident.id != but and rest and len(rest) < len(incident.nodes):
+                gone = in_words(sorted(set(incident.nodes) - set(rest)))
+                incident = self._desk.note(incident, f"of {gone} more is known: told of by itself")
+                self._desk.change(incident, _naming(rest))
+
+    def _join(self, incident: r.Incident, found: Diagnosis) -> None:
+        """More nodes of the same cause. Of very many not all are named; how many there are is said all the same."""
+        nodes = tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX]
+        if nodes == incident.nodes and found.summary == incident.summary:
+            return
+        if nodes != incident.nodes:
+            new = in_words(name for name in nodes if name not in incident.nodes)
+            incident = self._desk.change(incident, lambda i: book_of.noted(i, self._desk.at, f"likewise: {new}"))
+        self._desk.change(incident, lambda i: book_of.restated(i, found._replace(nodes=nodes)))
+
     def _correct(self, incident: r.Incident, found: Diagnosis) -> None:
         """The same incident, seen better."""
         found = found._replace(nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX])
@@ -111,64 +158,9 @@ class Verdicts:
         )
 
 
-def joined(incident: r.Incident, found: Diagnosis) -> Diagnosis:
-    """What is found of some nodes, with those that the incident tells of already: more of one cause."""
-    if set(incident.nodes) <= set(found.nodes):
-        return found
-    nodes = tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX]
-    culprits = tuple(dict.fromkeys((*incident.culprits, *found.culprits)))[:NAMED_MAX]
-    guilty = {member.rank for member in culprits}
-    summary = incident.summary
-    if not set(found.nodes) <= set(incident.nodes):
-        summary = f"{found.summary}; before it {', '.join(sorted(set(incident.nodes) - set(found.nodes))[:5])}"
-    return found._replace(
-        nodes=nodes,
-        culprits=culprits,
-        cascade=tuple(rank for rank in found.cascade if rank not in guilty),
-        confidence=max(incident.confidence, found.confidence),
-        summary=summary,
-        reasons=tuple(dict.fromkeys((*incident.reasons, *found.reasons))),
-    )
+def _naming(nodes: tuple[str, ...]) -> Callable[[r.Incident], r.Incident]:
+    return lambda incident: msgspec.structs.replace(incident, nodes=nodes)
 
 
-def dead(run: RunView, nodes: list[NodeView], culprits: list[Member], reason: str, confidence: float) -> Diagnosis:
-    """Nodes of one run that are dead: one diagnosis for all that fell silent together."""
-    names = tuple(node.name for node in nodes)
-    cascade = tuple(sorted(rank for rank, m in run.current.members.items() if m.node not in names))
-    who = f"{names[0]} is" if len(names) == 1 else f"{len(names)} nodes at once ({in_words(names)}) are"
-    return Diagnosis(
-        d.NODE_DEAD,
-        tuple(sorted(culprits, key=lambda member: member.rank))[:NAMED_MAX],
-        cascade,
-        names[:NAMED_MAX],
-        confidence,
-        f"{who} dead: silent on every path",
-        (reason,),
-        (),
-        max(node.silence_began() for node in nodes),
-    )
-
-
-def silent(node: NodeView, klass: str, summary: str, reasons: tuple[str, ...], confidence: float) -> Diagnosis:
-    """Something short of death about one silent node."""
-    return Diagnosis(klass, (), (), (node.name,), confidence, summary, reasons, (), _missed(node))
-
-
-def unheard(nodes: list[NodeView], ceiling_s: float) -> Diagnosis:
-    """Nodes that have been silent for so long that somebody must look, whatever excused them."""
-    names = tuple(sorted(node.name for node in nodes))
-    reasons = tuple(dict.fromkeys(f"{node.name}: {node.suspect.reason or 'silent'}" for node in nodes[:4]))
-    summary = f"nothing has been heard of {in_words(names)} on any path for {ceiling_s:g} s"
-    return Diagnosis(
-        d.UNKNOWN, (), (), names[:NAMED_MAX], 0.3, summary, reasons, (), min(_missed(node) for node in nodes)
-    )
-
-
-def in_words(names: Iterable[str]) -> str:
-    """A few names, and how many more there are."""
-    named: Sequence[str] = list(names)
-    return ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
-
-
-def _missed(node: NodeView) -> float:
-    return node.silent_since if node.silent_since is not None else node.heard_at()
+def _id(incident: r.Incident | None) -> str | None:
+    return incident.id if incident is not None else None

@@ -101,6 +101,13 @@ def _convicts(scene: Scene, incident: r.Incident) -> bool:
     return incident.state == "open" and (before is None or before.klass != incident.klass)
 
 
+def _named_anew(scene: Scene, incident: r.Incident) -> list[str]:
+    """The nodes of which it says this for the first time: more may join an incident that stands."""
+    before = scene.incidents.get(incident.id)
+    known = before.nodes if before is not None and before.klass == incident.klass else ()
+    return [node for node in incident.nodes if node not in known] if incident.state == "open" else []
+
+
 def only_when_armed(scene: Scene) -> str:
     """No restart order while orders are not armed, unless a person asked for it. A change takes a moment to be seen."""
     for one in scene.new_orders("restart"):
@@ -170,9 +177,9 @@ def dead_are_silent(scene: Scene) -> str:
     One that is silent for so long and comes back cannot be told from a dead one: counted, as mistaken.
     """
     for one, incident in scene.new_incidents():
-        if incident.klass != "node_dead" or not _convicts(scene, incident):
+        if incident.klass != "node_dead":
             continue
-        for node in incident.nodes:
+        for node in _named_anew(scene, incident):
             cause = scene.truth.silent(node, scene.now, HEALED_S)
             if cause is None:
                 return f"{incident.id}: {node} is called dead, and lives ({incident.summary})"
@@ -187,9 +194,9 @@ def agents_are_out(scene: Scene) -> str:
     What an outage of the store or a pause of the monitor looks like is neither.
     """
     for _one, incident in scene.new_incidents():
-        if incident.klass not in ("sidecar_dead", "agent_cut_off") or not _convicts(scene, incident):
+        if incident.klass not in ("sidecar_dead", "agent_cut_off"):
             continue
-        for node in incident.nodes:
+        for node in _named_anew(scene, incident):
             if scene.truth.silent(node, scene.now, BACK_S, SILENCES) is None:
                 return f"{incident.id}: the agent on {node} is called out ({incident.klass}), and is well"
     return ""

@@ -76,6 +76,13 @@ def closed_before(scene: Scene) -> None:
     of(scene, incident())
 
 
+def one_too_many(scene: Scene) -> None:
+    """A node that is dead, and one that joins it without a cause."""
+    scene.truth.add(p.NODE, 40.0, nodes=("n1",))
+    scene.incidents["i2"] = incident(id="i2", klass="node_dead")
+    of(scene, incident(id="i2", klass="node_dead", nodes=("n1", "n2")))
+
+
 def frozen_long_ago(scene: Scene) -> None:
     scene.truth.add(p.FREEZE, 10.0, nodes=("n1",), until=40.0)
     of(scene, incident(id="i2", klass="node_dead"))
@@ -97,6 +104,7 @@ FORGED: list[tuple[str, Callable[[Scene], object]]] = [
     ("only_what_is_broken", lambda s: of(s, order(round=3))),
     ("dead_are_silent", lambda s: of(s, incident(id="i2", klass="node_dead"))),
     ("dead_are_silent", frozen_long_ago),
+    ("dead_are_silent", one_too_many),
     ("agents_are_out", lambda s: of(s, incident(id="i2", klass="agent_cut_off"))),
     ("right_culprits", lambda s: of(s, incident(id="i2", culprits=(GUILTY, INNOCENT)))),
     ("right_culprits", lambda s: of(s, incident(id="i2", klass="collective_hang"))),
