@@ -35,6 +35,12 @@ def test_presets_say_what_they_mean() -> None:
     assert len(default.by_rule) == 3
 
 
+def test_a_quiet_network_is_no_reason_to_wait_longer() -> None:
+    lan, default = preset("lan").detect, preset("default").detect
+    assert c.times(lan, None)[:3] == c.times(default, None)[:3]
+    assert (lan.margin_floor_s, lan.margin_cap_s) < (default.margin_floor_s, default.margin_cap_s)
+
+
 @pytest.mark.parametrize(("cost_s", "own_s"), [(5.0, 0.0), (60.0, 0.0), (600.0, 0.0), (5.0, 15.0)])
 def test_several_at_once_are_not_given_up_sooner_than_one_within_the_bound(cost_s: float, own_s: float) -> None:
     detect = DetectSettings(restart_cost_s=cost_s, node_dead_after_s=own_s)
