@@ -60,6 +60,7 @@ class Pace(msgspec.Struct, frozen=True):
     step_s: float | None = None
     usual_step_s: float | None = None
     slowdown: float | None = None
+    slower: bool = False  # by `detect.straggler_factor` of the monitor
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -11,8 +11,6 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.records import AgentClaim, Arm, Beat, CheckpointState, Cordon, Leader, NodeState, RunState
 from rankpulse.core.settings import Settings
 
-SLOWER = 1.3  # times: a run that needs so much longer for a step than usual is told of
-
 
 def monitor_url(leader: Leader | None, settings: Settings) -> str:
     """Where the leader says its page is, else where ours would be."""
@@ -185,7 +183,7 @@ def slowness(run: Mapping[str, Any]) -> list[str]:
         for one in run["stragglers"] or ()
     ]
     pace = run["pace"] or {}
-    if (pace.get("slowdown") or 0.0) >= SLOWER:
+    if pace.get("slower"):
         lines.append(
             f"{run['run_uid']}: all ranks, {pace['slowdown']:.1f} times slower than usual "
             f"({pace['usual_step_s']:.3g} s per step)"

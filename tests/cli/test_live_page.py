@@ -154,7 +154,7 @@ async def test_urls_that_lead_nowhere_are_told(url: str) -> None:
 
 def test_who_is_slow_is_told_by_name_and_a_run_that_is_slow_as_a_whole_too() -> None:
     body = (
-        b'{"monitor":"m","nodes":{},"runs":{"r":{"pace":{"step_s":2.0,"usual_step_s":1.0,"slowdown":2.0},'
+        b'{"monitor":"m","nodes":{},"runs":{"r":{"pace":{"step_s":2.0,"usual_step_s":1.0,"slowdown":2.0,"slower":true},'
         b'"stragglers":[{"rank":3,"node":"a","ratio":1.6,"for_s":90,"why":"in phase data for 40% of the time"}]}}}'
     )
     state, error = live.understand("http://h:1", 200, body)

@@ -206,6 +206,7 @@ def test_a_job_that_is_slow_as_a_whole_is_told_by_its_own_past() -> None:
     job.run(600)
     pace = job.world.engine.snapshot(job.world.now)["runs"]["job-1"]["pace"]
     assert pace["slowdown"] == pytest.approx(2.0, abs=0.25)
+    assert pace["slower"] is True
     assert job.told() == []
 
 
