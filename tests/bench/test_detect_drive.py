@@ -105,6 +105,17 @@ def test_the_command_names_every_detector(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["detectors"] == report["detectors"]
 
 
+@pytest.mark.parametrize("reports", [[], ["none.json"], ["other.json"], ["broken.json"]], ids=str)
+def test_a_page_that_cannot_be_made_says_how_one_is(
+    tmp_path: Path, reports: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.json").write_text('{"scale": 5.0}')
+    (tmp_path / "broken.json").write_text('{"scale"')
+    assert page.main(str(tmp_path / "page"), *(str(tmp_path / name) for name in reports)) == 2
+    assert "that of --scale 1 among them" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
+
+
 @pytest.mark.parametrize("asked", [{"scale": 2.0}, {"days": 0}, {"jobs": 0}, {"seed": -1}])
 def test_what_is_asked_wrongly_is_named(asked: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(**asked) == 2
