@@ -28,6 +28,7 @@ class Node(msgspec.Struct, frozen=True):
     silence_s: float | None = None
     deadline_s: float | None = None
     suspect: bool = False
+    leaving: bool = False  # its agent said goodbye, and its lease has not ended yet
     suspicion: Suspicion | None = None
     look: Look | None = None
 

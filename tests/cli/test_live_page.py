@@ -60,9 +60,22 @@ def test_a_monitors_answer_is_joined_with_the_store() -> None:
 
 
 def test_without_a_monitor_live_figures_are_unknown() -> None:
-    (node,) = status._nodes(KNOWN, {})
+    (node,) = status._nodes(KNOWN, None)
     (run,) = status._runs(KNOWN, {})
+    assert status._standing(node) == ""
     assert (node["silence_s"], node["suspect"], run["step"], run["ranks"]) == (None,) * 4
+
+
+def test_a_node_that_was_stopped_on_purpose_is_told_from_one_that_is_silent() -> None:
+    def standing(page: dict[str, live.Node]) -> str:
+        (node,) = status._nodes(KNOWN, page)
+        return status._standing(node)
+
+    name = status._nodes(KNOWN, None)[0]["node"]
+    assert standing({name: live.Node(leaving=True)}) == "left: its agent said goodbye"
+    assert standing({name: live.Node(leaving=True, suspect=True)}).startswith("SUSPECT")
+    assert standing({}).startswith("not watched any more")
+    assert standing({name: live.Node()}) == ""
 
 
 def line(state: CheckpointState, page: live.Run | None = None) -> str:
