@@ -336,9 +336,11 @@ def show_config(
     """
     from rankpulse.cli import show
     from rankpulse.cli.config import Flags, as_toml, load
+    from rankpulse.core.doubts import doubts
 
     if check is not None:
-        load(Flags(config=check), environ={}, files=True)
+        for doubt in doubts(load(Flags(config=check), environ={}, files=True)):
+            typer.echo(f"{check}: {doubt}", err=True)
         typer.echo(f"{check}: good")
         return
     settings = _settings(config)

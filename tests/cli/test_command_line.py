@@ -184,6 +184,13 @@ def test_the_help_of_the_simulator_names_what_can_be_asked_for() -> None:
         assert what in text
 
 
+def test_what_is_hardly_meant_is_said_of_a_good_file(tmp_path: Path) -> None:
+    (tmp_path / "rankpulse.toml").write_text("[detect]\nnode_dead_after_s = 60.0\n")
+    done = rankpulse("config", "--check", "rankpulse.toml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "rankpulse.toml: good\n")
+    assert "rack_dead_after_s is 17 by the cost rule" in done.stderr
+
+
 def test_a_good_file_is_good_and_the_effective_settings_can_be_printed(tmp_path: Path) -> None:
     (tmp_path / "rankpulse.toml").write_text('cluster = "here"\n')
     assert rankpulse("config", "--check", "rankpulse.toml", cwd=tmp_path).stdout == "rankpulse.toml: good\n"
