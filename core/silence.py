@@ -57,7 +57,9 @@ def standstill_s(run: RunView, beat_s: float) -> float | None:
 def alibi(node: str, at_step: int, peers: Peers) -> str | None:
     """Proof that ranks last seen `at_step` took part since: a peer finished a step that needed them. None: no proof."""
     ahead = peers.run.ahead
-    if peers.best is None or peers.best <= at_step + ahead.limit() or not ahead.synchronous():
+    if peers.best is None or peers.best <= at_step:  # as mostly, where many are silent
+        return None
+    if peers.best <= at_step + ahead.limit() or not ahead.synchronous():
         return None
     return (
         f"a peer finished step {peers.best}, which needed the ranks of {node} "
