@@ -479,7 +479,7 @@ def sim(
     minutes: Annotated[
         float,
         typer.Option(
-            help="Virtual minutes, 2 to 1,440. Faults come from second 75 until a minute before the end; then "
+            help="Virtual minutes, 3 to 1,440. Faults come from second 75 until a minute before the end; then "
             "recovery is demanded."
         ),
     ] = 12.0,

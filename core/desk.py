@@ -72,6 +72,7 @@ class Desk:
             held=joint and deaths.is_held(round_),
             parted=deaths.has_parted(round_),
             repeated=repeats.repeated(found.fault, run, round_, self.book, self.now),
+            settled=not found.fault or self.now - found.since >= self.settings.detect.settle_s,
             still_s=still_s,
             act_after_s=self.settings.policy.hang_act_s,
         )

@@ -24,15 +24,28 @@ def _too_soon(detect: DetectSettings) -> Iterator[str]:
 
 
 def _out_of_order(detect: DetectSettings) -> Iterator[str]:
-    """Only against a time that was set: the cost rule keeps its own promises."""
+    """Where at least one of two times was set: the cost rule keeps its own promises."""
     times = cost_rule.times(detect, None)
     for name, other_s, why in (
         ("unwitnessed_after_s", times.unwitnessed_s, "with a witness one waits for longer than without"),
         ("rack_dead_after_s", times.rack_s, "several nodes at once are given up sooner than one"),
     ):
-        if detect.node_dead_after_s > 0 and other_s < detect.node_dead_after_s:
-            by = " by the cost rule" if getattr(detect, name) <= 0 else ""
-            yield f"detect.{name} is {other_s:g}{by}, detect.node_dead_after_s {detect.node_dead_after_s:g}: {why}"
+        if other_s < times.node_s and not {name, "node_dead_after_s"} <= set(times.by_rule):
+            one, other = (f"{value:g}{_by(key, times)}" for key, value in _both(name, other_s, times))
+            yield f"detect.{name} is {one}, detect.node_dead_after_s {other}: {why}"
+    if detect.silence_ceiling_s < detect.sidecar_dead_after_s:
+        yield (
+            f"detect.silence_ceiling_s = {detect.silence_ceiling_s:g} is less than detect.sidecar_dead_after_s "
+            f"({detect.sidecar_dead_after_s:g}): a person is called before it can be told that only the agent is gone"
+        )
+
+
+def _both(name: str, other_s: float, times: cost_rule.Times) -> tuple[tuple[str, float], tuple[str, float]]:
+    return (name, other_s), ("node_dead_after_s", times.node_s)
+
+
+def _by(name: str, times: cost_rule.Times) -> str:
+    return " by the cost rule" if name in times.by_rule else ""
 
 
 def _looks(probe: ProbeSettings) -> Iterator[str]:

@@ -98,7 +98,8 @@ class Hearing:
         for run in stuck:
             summary = f"the job stands still, and the agent on {node.name} says nothing although its machine lives"
             self._found.append(Conviction(run, silent(node, summary, (self._said(node), said), 0.4)))
-        if not stuck and not patient:
+        watched = quiet_s < self._detect.silence_ceiling_s or self._is_seen_to(node)  # else the ceiling speaks of it
+        if not stuck and not patient and watched:
             self._tell(node, STUCK, said)
 
     # --- those for whom nothing speaks

@@ -41,6 +41,7 @@ class Facts(NamedTuple):
     held: bool = False  # holders of its dead workers wait for a verdict: torchelastic has noticed nothing
     parted: bool = False  # a node of the round is done: there is no further round with it
     repeated: bool = False  # the program's own error, for the second time, without progress in between
+    settled: bool = True  # nothing that explains the death better can be on its way any more
     still_s: float | None = None  # for how long it has stood still, None when it does not
     act_after_s: float = 0.0  # a shorter standstill disturbs nobody
 
@@ -79,6 +80,8 @@ def _after_death(facts: Facts) -> Choice:
 
 def _after_held_death(facts: Facts) -> Choice:
     """The worker is dead for certain, and without a verdict nobody would ever start it again."""
+    if not facts.settled:
+        return Choice(WAIT, "an exception may be the echo of a death that is not told of yet")
     if not facts.launcher_alive:
         return Choice(PAGE, "torchelastic has ended too: start the job again")
     if not facts.armed:

@@ -70,6 +70,7 @@ class Slow(NamedTuple):
     ratio: float
     why: str
     sure: bool = True  # no chance: who is told of already may be less far off
+    most: float = 0.0  # the largest ratio that anything told of it, sure or not
 
 
 @dataclass
@@ -187,8 +188,8 @@ def _conclude(watched: Watched, run: RunView, detect: DetectSettings) -> None:
         if rank in slow:
             since = before.since if before is not None else watched.began_at
             watched.slow[rank] = (windows + 1, 0, Straggler(rank, nodes[rank], *slow[rank][:1], since, slow[rank].why))
-        elif before is not None and windows >= TOLD_AFTER and one is not None and one.ratio >= well:
-            watched.slow[rank] = (windows, 0, before._replace(ratio=one.ratio, why=one.why))
+        elif before is not None and windows >= TOLD_AFTER and one is not None and max(one.ratio, one.most) >= well:
+            watched.slow[rank] = (windows, 0, before._replace(ratio=max(one.ratio, one.most), why=one.why))
         elif before is not None:
             if windows < TOLD_AFTER or wells + 1 >= CLEARED_AFTER:
                 del watched.slow[rank]
@@ -210,9 +211,11 @@ def _in_lockstep(watched: Watched) -> dict[int, Slow]:
 
 
 def _worse(found: dict[int, Slow], other: dict[int, Slow]) -> None:
+    """What is sure goes first, then the larger ratio; the largest of all is kept beside it."""
     for rank, one in other.items():
-        if rank not in found or (one.sure, one.ratio) > (found[rank].sure, found[rank].ratio):
-            found[rank] = one
+        mine = found.get(rank, one)
+        first = max(mine, one, key=lambda slow: (slow.sure, slow.ratio))
+        found[rank] = first._replace(most=max(mine.most, one.most, mine.ratio, one.ratio))
 
 
 def _ratio(excess: float) -> float:

@@ -12,6 +12,7 @@ from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
 from rankpulse.core.repeats import highest_step
+from rankpulse.core.suspects import CONVICTED
 from rankpulse.core.telling import Form, Word, in_words, said
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weather import moved
@@ -94,9 +95,12 @@ class Verdicts:
                 self._desk.close(incident, book_of.PASSED, why[0])
 
     def is_back(self, name: str, round_: RoundView, since: float) -> bool:
-        """Whether this node speaks again since then, and its processes of the round still run."""
+        """Whether this node speaks again since then, and its processes of the round still run.
+
+        Any sign of life takes a conviction back by itself: while it stands, what was heard was heard before.
+        """
         node = self._desk.folder.fleet.nodes.get(name)
-        if node is None:
+        if node is None or node.suspect.state == CONVICTED:
             return False
         beat = node.beat if node.arrival.again_at > since else node.suspect.beat
         if beat is None:

@@ -7,7 +7,7 @@ from rankpulse.drills.sim.plan import FAULTS, Options
 
 NODES: Final = (2, 1000)
 GPUS: Final = (1, 64)
-MINUTES: Final = (2, 1440)
+MINUTES: Final = (3, 1440)  # faults begin after 75 s and end a minute before the end
 SEEDS: Final = (1, 100_000)
 PROCESSES: Final = (0, 1024)
 

@@ -85,10 +85,11 @@ def _one(seed: int, options: Options, how: _How) -> Outcome:
     if how.trace is None:
         return simulate(seed, options, until=how.until, say=say)
     try:
-        with open(how.trace, "w", encoding="utf-8") as file:
-            return simulate(seed, options, file, until=how.until, say=say)
+        file = open(how.trace, "w", encoding="utf-8")  # noqa: SIM115 - closed below; only this may be the user's fault
     except OSError as error:
         raise _Unwritable(unwritable(how.trace, error)) from error
+    with file:
+        return simulate(seed, options, file, until=how.until, say=say)
 
 
 def simulate(

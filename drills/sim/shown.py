@@ -103,6 +103,8 @@ def _verdict(total: Tally) -> str:
 
 
 def _recovery(total: Tally) -> str:
+    if not total.rows:
+        return ""
     if total.recovered_max_s > 0:
         return f"Well again after the last fault within {total.recovered_max_s:.0f} s. "
     return "Not played to its end, so nobody had to be well again. "
