@@ -180,7 +180,7 @@ def test_a_file_of_tokens_that_cannot_serve_is_told_before_anything_starts(tmp_p
 
 def test_the_help_of_the_simulator_names_what_can_be_asked_for() -> None:
     text = here("sim", "--help").stdout
-    for what in ("crash", "monitor_cut", "2 to 1,440", "overtaken", "clear"):
+    for what in ("crash", "monitor_cut", "3 to 1,440", "overtaken", "clear"):
         assert what in text
 
 
