@@ -82,10 +82,7 @@ def _said(report: Report) -> str:
     rank_days = [int(days * plan["seconds"] / z.DAY_S * z.RANKS) for days in (plan["days"], plan["more_days"])]
     days = f"{rank_days[0]:,} rank-days ({sum(rank_days):,} of default)"
     version = f"version {report['version']} (code {report['code']})"
-    return (
-        f"`{report['command']}`: {days}, {version}, {report['date']}, {report['machine']}, "
-        f"{report['took_s'] / 60:.0f} minutes."
-    )
+    return f"`{report['command']}`: {days}, {version}, {report['date']}, {report['machine']}."
 
 
 def _row(report: Report, name: str) -> dict[str, Any]:
