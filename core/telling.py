@@ -12,6 +12,7 @@ from rankpulse.core.records import Incident, Member
 from rankpulse.core.views import NodeView, RunView
 
 REASONED: Final = 4  # nodes whose reasons are given
+NAMED_IN_WORDS: Final = 4  # of more, it is said how many more there are
 
 
 class Form(NamedTuple):
@@ -47,6 +48,13 @@ UNTOLD: Final = Form(
     "{} are silent; whether they live cannot be told from here",
     0.3,
 )
+DEAD: Final = Form(d.NODE_DEAD, "{} is dead: silent on every path", "{} are dead: silent on every path", 0.9)
+
+
+def beyond(ceiling_s: float) -> Form:
+    """Silent for so long that somebody must look."""
+    text = f"nothing has been heard of {{}} on any path for {ceiling_s:g} s"
+    return Form(d.UNKNOWN, text, text, 0.3)
 
 
 class Word(NamedTuple):
@@ -76,10 +84,14 @@ class Telling:
 def said(form: Form, words: Sequence[Word]) -> Diagnosis:
     """The same of one node or of several, in order of name."""
     names = tuple(word.node.name for word in words)
-    summary = (form.one if len(names) == 1 else form.many).format(in_words(names))
     reasons = tuple(dict.fromkeys(reason for word in words[:REASONED] for reason in word.reasons))
     since = min(missed(word.node) for word in words)
-    return Diagnosis(form.klass, (), (), names[:NAMED_MAX], form.confidence, summary, reasons, (), since)
+    return Diagnosis(form.klass, (), (), names[:NAMED_MAX], form.confidence, phrase(form, names), reasons, (), since)
+
+
+def phrase(form: Form, names: Sequence[str], *, unnamed: int = 0) -> str:
+    """What is said of these. `unnamed`: so many more are meant than are named."""
+    return (form.one if len(names) + unnamed == 1 else form.many).format(in_words(names, unnamed))
 
 
 def joined(incident: Incident, found: Diagnosis) -> Diagnosis:
@@ -106,14 +118,14 @@ def dead(run: RunView, nodes: list[NodeView], culprits: list[Member], reason: st
     """Nodes of one run that are dead: one diagnosis for all that fell silent together."""
     names = tuple(node.name for node in nodes)
     cascade = tuple(sorted(rank for rank, m in run.current.members.items() if m.node not in names))
-    who = f"{names[0]} is" if len(names) == 1 else f"{len(names)} nodes at once ({in_words(names)}) are"
+    who = names[0] if len(names) == 1 else f"{len(names)} nodes at once ({in_words(names)})"
     return Diagnosis(
         d.NODE_DEAD,
         tuple(sorted(culprits, key=lambda member: member.rank))[:NAMED_MAX],
         cascade,
         names[:NAMED_MAX],
         confidence,
-        f"{who} dead: silent on every path",
+        (DEAD.one if len(names) == 1 else DEAD.many).format(who),
         (reason,),
         (),
         max(node.silence_began() for node in nodes),
@@ -129,16 +141,15 @@ def unheard(nodes: list[NodeView], ceiling_s: float) -> Diagnosis:
     """Nodes that have been silent for so long that somebody must look, whatever excused them."""
     names = tuple(sorted(node.name for node in nodes))
     reasons = tuple(dict.fromkeys(f"{node.name}: {node.suspect.reason or 'silent'}" for node in nodes[:4]))
-    summary = f"nothing has been heard of {in_words(names)} on any path for {ceiling_s:g} s"
-    return Diagnosis(
-        d.UNKNOWN, (), (), names[:NAMED_MAX], 0.3, summary, reasons, (), min(missed(node) for node in nodes)
-    )
+    form, since = beyond(ceiling_s), min(missed(node) for node in nodes)
+    return Diagnosis(form.klass, (), (), names[:NAMED_MAX], form.confidence, phrase(form, names), reasons, (), since)
 
 
-def in_words(names: Iterable[str]) -> str:
+def in_words(names: Iterable[str], unnamed: int = 0) -> str:
     """A few names, and how many more there are."""
     named: Sequence[str] = list(names)
-    return ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
+    more = max(len(named) - NAMED_IN_WORDS, 0) + unnamed
+    return ", ".join(named[:NAMED_IN_WORDS]) + (f" and {more} more" if more else "")
 
 
 def missed(node: NodeView) -> float:

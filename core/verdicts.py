@@ -1,6 +1,6 @@
 """Incidents about silent nodes that concern no round yet: opened once per cause, corrected in place, closed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 
 import msgspec
 
@@ -8,12 +8,14 @@ from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import policy
 from rankpulse.core import records as r
+from rankpulse.core.cuts import RACK_BEATS, by_time
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
 from rankpulse.core.repeats import highest_step
+from rankpulse.core.rewording import form_of, without
 from rankpulse.core.suspects import CONVICTED
-from rankpulse.core.telling import Form, Word, in_words, said
+from rankpulse.core.telling import Form, Word, in_words, phrase, said
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weather import moved
 
@@ -47,34 +49,37 @@ class Verdicts:
 
     def tell(self, found: Diagnosis) -> None:
         """What is known of silent nodes by now, where no round has an incident of it."""
-        incident = self._fitting(found)
+        incident = self._fitting(found, found.klass)
         if incident is None:
             incident = self._desk.open(found)
         elif incident.klass != found.klass or not set(found.nodes) <= set(incident.nodes):
-            self._correct(incident, found)
+            incident = self._correct(incident, found)
         else:
             return
-        self._part(found.nodes, incident.id)
+        self.part(found.nodes, incident)
 
     def together(self, form: Form, words: list[Word]) -> None:
-        """The same of nodes that fell silent together: one incident, which others join that are as silent as they."""
+        """The same of nodes that fell silent together: one incident, which others join that are as silent as they.
+
+        Also those that are seen better one after another: they leave the incident that said less of them.
+        """
         about = self._about_each()
-        others = {i.id: i for word in words if (i := about.get(word.node.name)) is not None and i.klass != form.klass}
-        for incident in others.values() if form.klass != d.UNKNOWN else ():  # else what is told already says more
-            self.tell(said(form, [word for word in words if word.node.name in incident.nodes]))
-        about = self._about_each() if others else about
-        same = next((i for word in words if (i := about.get(word.node.name)) and i.klass == form.klass), None)
-        new = [word for word in words if word.node.name not in about]
-        if new and same is None:
-            self._desk.open(said(form, new))
-        elif new and same is not None:
-            mine = {same.id, None}
-            self._join(same, said(form, [word for word in words if _id(about.get(word.node.name)) in mine]))
+        new = [word for word in words if _is_news(form, about.get(word.node.name))]
+        if not new:
+            return
+        same = self._same(form, words)
+        if same is None:
+            self.tell(said(form, new))
+            return
+        mine = [word for word in words if word in new or about[word.node.name].id == same.id]
+        self.part({word.node.name for word in new}, self._join(same, form, said(form, mine), mine))
 
     def adopt(self, run: RunView, found: Diagnosis) -> None:
-        """What was an incident of the fleet turns out to concern this round: it goes on as the round's."""
+        """What was an incident of the fleet turns out to concern this round: it goes on as the round's.
+
+        Not one that tells of others as well: of them nothing else is known than before.
+        """
         incident = self._fitting(found)
-        self._part(found.nodes, incident.id if incident is not None else "")
         if incident is None:
             return
         place = {"run_uid": run.uid, "run_id": run.run_id, "round": run.current.number}
@@ -83,16 +88,29 @@ class Verdicts:
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         self._desk.change(incident, lambda i: book_of.restated(i, found))
 
+    def part(self, names: Collection[str], to: r.Incident) -> None:
+        """Of these `to` tells from now on: others that name them too go on without them, or are over."""
+        for incident in self._open():
+            gone = [name for name in incident.nodes if name in names] if incident.id != to.id else []
+            if len(gone) == len(incident.nodes) > 0:
+                self._desk.close(incident, book_of.SUPERSEDED, f"told of by incident {to.id}")
+            elif gone:
+                text = f"of {in_words(gone)} more is known: told of by incident {to.id}"
+                self._leave_out(incident, gone, text)
+
     def follow(self, returns: list[Return], *, seen: bool) -> None:
-        """Close what is over. `seen`: sight is good, and has been for long enough to know who is there."""
+        """Close what is over, for all or for some. `seen`: sight is good, and long enough to know who is there."""
         for back in returns:
             incident = self.about(back.node)
             if incident is not None:
                 moved(self._desk, incident, back)
         for incident in self._open() if seen else ():
-            why = [self._why_over(name, incident) for name in incident.nodes]
-            if why and all(why):
-                self._desk.close(incident, book_of.PASSED, why[0])
+            over = {name: why for name in incident.nodes if (why := self._why_over(name, incident))}
+            lasting = [name for name in over if self._lasts(name)]
+            if over and len(over) == len(incident.nodes):
+                self._desk.close(incident, book_of.PASSED, next(iter(over.values())))
+            elif lasting:  # it would draw in what is lost with them another time
+                self._leave_out(incident, lasting, f"over for {in_words(lasting)}: {over[lasting[0]]}")
 
     def is_back(self, name: str, round_: RoundView, since: float) -> bool:
         """Whether this node speaks again since then, and its processes of the round still run.
@@ -126,45 +144,61 @@ class Verdicts:
         """By node, the open incident about its silence."""
         return {name: incident for incident in reversed(self._open()) for name in incident.nodes}
 
-    def _fitting(self, found: Diagnosis) -> r.Incident | None:
-        """The incident that this is about: of nodes of which more is known than of the others it names, a new one."""
+    def _fitting(self, found: Diagnosis, klass: str = "") -> r.Incident | None:
+        """The incident that this is about: of this class, or of no others than these nodes."""
         about = [i for name in found.nodes if (i := self.about(name)) is not None]
-        return next((i for i in about if i.klass == found.klass or set(i.nodes) <= set(found.nodes)), None)
+        return next((i for i in about if i.klass == klass or set(i.nodes) <= set(found.nodes)), None)
 
-    def _part(self, names: Sequence[str], but: str) -> None:
-        """These are told of elsewhere from now on: incidents of others that name them too go on without them."""
+    def _same(self, form: Form, words: list[Word]) -> r.Incident | None:
+        """The incident that says this already of nodes whose silence began with theirs."""
+        detect, late_now = self._desk.settings.detect, self._desk.folder.fleet.deadlines.late
+        theirs = {word.node.name: word.node for word in words}
         for incident in self._open():
-            rest = tuple(name for name in incident.nodes if name not in names)
-            if incident.id != but and rest and len(rest) < len(incident.nodes):
-                gone = in_words(sorted(set(incident.nodes) - set(rest)))
-                incident = self._desk.note(incident, f"of {gone} more is known: told of by itself")
-                self._desk.change(incident, _naming(rest))
+            late = {name: late_now[name] for name in incident.nodes if name in late_now}
+            if incident.klass != form.klass or not late:
+                continue
+            true = late.keys() <= theirs.keys() or form_of(incident, detect.silence_ceiling_s) == form
+            at_once = by_time([*(late | theirs).values()], RACK_BEATS * detect.heartbeat_interval_s)
+            if true and len(at_once) == 1:
+                return incident
+        return None
 
-    def _join(self, incident: r.Incident, found: Diagnosis) -> None:
+    def _lasts(self, name: str) -> bool:
+        """Whether it is gone for good, or has been back for so long that it will not be lost again to the same."""
+        node, fleet = self._desk.folder.fleet.nodes.get(name), self._desk.folder.fleet
+        if node is None or node.leaving:
+            return True
+        back_at = max((fleet.anew.at, *(turn.at for turn in list(node.suspect.trail)[-1:])))
+        return self._desk.now - back_at >= self._desk.settings.detect.quiet_s
+
+    def _leave_out(self, incident: r.Incident, gone: list[str], why: str) -> None:
+        ceiling_s = self._desk.settings.detect.silence_ceiling_s
+        incident = self._desk.note(incident, why)
+        self._desk.change(incident, lambda i: without(i, gone, ceiling_s))
+
+    def _join(self, incident: r.Incident, form: Form, found: Diagnosis, words: list[Word]) -> r.Incident:
         """More nodes of the same cause. Of very many not all are named; how many there are is said all the same."""
-        nodes = tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX]
-        if nodes == incident.nodes and found.summary == incident.summary:
-            return
-        if nodes != incident.nodes:
-            new = in_words(name for name in nodes if name not in incident.nodes)
+        everybody = sorted({*incident.nodes, *(word.node.name for word in words)})
+        nodes, summary = tuple(everybody[:NAMED_MAX]), phrase(form, everybody)
+        if (nodes, summary) == (incident.nodes, incident.summary):
+            return incident
+        new = in_words(name for name in nodes if name not in incident.nodes)
+        if new:
             incident = self._desk.change(incident, lambda i: book_of.noted(i, self._desk.at, f"likewise: {new}"))
-        self._desk.change(incident, lambda i: book_of.restated(i, found._replace(nodes=nodes)))
+        return self._desk.change(incident, lambda i: book_of.restated(i, found._replace(nodes=nodes, summary=summary)))
 
-    def _correct(self, incident: r.Incident, found: Diagnosis) -> None:
+    def _correct(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
         """The same incident, seen better."""
         found = found._replace(nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX])
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         choice = policy.choose(found, policy.NOBODY)
-        self._desk.change(
+        return self._desk.change(
             incident,
             lambda i: book_of.restated(i, found),
             lambda i: book_of.decided(i, choice, self._desk.at),
         )
 
 
-def _naming(nodes: tuple[str, ...]) -> Callable[[r.Incident], r.Incident]:
-    return lambda incident: msgspec.structs.replace(incident, nodes=nodes)
-
-
-def _id(incident: r.Incident | None) -> str | None:
-    return incident.id if incident is not None else None
+def _is_news(form: Form, incident: r.Incident | None) -> bool:
+    """Whether this says more of a node than the incident about it, if there is one: "unknown" never does."""
+    return incident is None or form.klass not in (incident.klass, d.UNKNOWN)
