@@ -84,6 +84,36 @@ def test_what_a_look_said_counts_until_everybody_had_a_turn() -> None:
     assert "node_dead" not in world.klasses()
 
 
+def jittery(world: SilenceWorld, node: str) -> None:
+    """Beats of this node have come late again and again: its deadline is as long as deadlines get."""
+    for _ in range(8):
+        world.silent.add(node)
+        world.run(4.5)
+        world.silent.discard(node)
+        world.run(6.0)
+
+
+def test_where_no_peer_can_tell_one_lost_look_convicts_nobody() -> None:
+    """Its deadline is long, so that at the time of a conviction it has hardly been looked at."""
+    world = SilenceWorld(settings=settings("fast"))
+    world.joins(NODES)
+    world.run(40.0)
+    jittery(world, "n03")
+    for proc in world.procs:
+        proc.phase = "evaluate"
+    world.run(20.0)
+    assert world.klasses() == []
+    world.silent.add("n03")
+    world.run(5.5)
+    world.machines["n03"] = ev.SILENT  # a burst of loss, of two seconds
+    world.run(2.0)
+    world.machines.pop("n03")
+    world.run(2.0)
+    assert world.klasses() == []
+    world.machines["n03"] = ev.SILENT
+    assert world.until(12.0, "node_dead") is not None
+
+
 def test_a_straggler_that_chance_may_explain_in_part_is_not_well_for_that() -> None:
     found = {3: stragglers.Slow(1.5, "in a phase of its own", sure=False)}
     stragglers._worse(found, {3: stragglers.Slow(1.05, "behind its peers", sure=True)})
