@@ -57,6 +57,7 @@ drills: setup ## live repeats
 	$(BIN)/python -m pytest -m drill
 
 SEEDS ?= 200
+SCALES ?= 1 0.2 5
 sim: setup ## SEEDS=200 clusters of 64 nodes on a virtual clock, each with faults of its own
 	$(BIN)/rankpulse sim --seeds $(SEEDS)
 
@@ -66,8 +67,11 @@ bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench checkpoint
 	$(BIN)/rankpulse bench engine
 
-bench-detect: setup ## detection time against false alarms, beside the usual detectors: the better part of an hour
-	$(BIN)/rankpulse bench detect --out build/bench-detect
+bench-detect: setup ## detection time against false alarms, and the page of it: hours; SCALES=1 for the main table only
+	@for scale in $(SCALES); do \
+	  $(BIN)/rankpulse bench detect --scale $$scale --out build/bench-detect/x$$scale || exit; \
+	done
+	$(BIN)/python -m rankpulse.bench.detect.page build/bench-detect/page $(SCALES:%=build/bench-detect/x%/report.json)
 
 dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
 	$(BIN)/python -m rankpulse.dashboards.build

@@ -239,6 +239,7 @@ class Agent:
             self._kept_up("slots", self._scan_for_ever),
             self._kept_up("processes", self._states_for_ever),
             self._kept_up("rendezvous", self.together.run),
+            self._kept_up("endpoints", self._endpoints.keep),
         ]
 
     async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:

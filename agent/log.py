@@ -28,12 +28,12 @@ class Log:
 
 
 def to_stderr(node: str) -> Log:
-    """The agent's log, one line each: time, level, node, text."""
-    logger = logging.getLogger("rankpulse.agent")
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s agent {node}: %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
-        logger.propagate = False
-    return Log(logger)
+    """The agent's log, one line each: time, level, node, text. What the store's client warns of goes there, too."""
+    for logger in map(logging.getLogger, ("rankpulse.agent", "rankpulse.store")):
+        if not logger.handlers:
+            handler = logging.StreamHandler(sys.stderr)
+            handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s agent {node}: %(message)s"))
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+    return Log(logging.getLogger("rankpulse.agent"))

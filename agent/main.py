@@ -18,6 +18,7 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
 
     Returns 0 after a clean stop, 2 when it cannot serve with these settings, 3 when another agent has its name.
     """
+    log = to_stderr(settings.agent.node or socket.gethostname())
     try:
         store = await open_store(settings.store)
     except StoreError as error:
@@ -27,7 +28,6 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
             stop = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        log = to_stderr(settings.agent.node or socket.gethostname())
         return await Agent(settings, store, stop=stop, log=log).run()
     except BadName as error:
         return _refuse(f"{error}; set agent.node (--node)")

@@ -30,6 +30,7 @@ _BURST: Final = 16  # connections taken before the heartbeat's turn
 _BREATH_S: Final = 0.01
 _NO_ROOM_S: Final = 1.0  # out of file descriptors: until the next try
 _SAME_BEAT_S: Final = 0.1  # a beat just made serves every question within this time
+_SAY_EVERY_S: Final = 60.0  # refusals, at most: whoever knocks and is believed in turns cannot fill the log either
 _ROOMLESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -55,7 +56,7 @@ class ProbeServer:
         self._serving: asyncio.Task[None] | None = None
         self._clients: dict[asyncio.Task[None], socket.socket] = {}  # the one that has been open for longest first
         self._made: tuple[float, bytes] | None = None
-        self._believes_last = True
+        self._refusals = _Refusals()
 
     async def open(self) -> None:
         """Listen. Raises OSError, ValueError or `StoreError` with the reason why not."""
@@ -141,7 +142,7 @@ class ProbeServer:
             self._log.change("probe", "error", f"a look cannot be answered: {type(error).__name__}: {error}"[:300])
             return look.failure("the agent cannot tell its beat")
         self.counts[ANSWERED] += 1
-        self._believes_last = True
+        self._refusals.answered()
         return answer
 
     def _to(self, ask: look.Ask) -> bytes:
@@ -162,11 +163,34 @@ class ProbeServer:
         return self._made[1]
 
     def _say_refusal(self, reason: str, client: socket.socket) -> None:
-        """Once, until somebody is believed again: whoever knocks cannot fill the log."""
-        if self._believes_last:
-            self._believes_last = False
-            with contextlib.suppress(OSError):
-                self._log.say("warning", f"a look from {printable(client.getpeername()[0], 64)} was refused: {reason}")
+        unsaid = self._refusals.due(self._clock())
+        if unsaid is None:
+            return
+        more = f" (and {unsaid} more since that was last said)" if unsaid else ""
+        with contextlib.suppress(OSError):
+            asker = printable(client.getpeername()[0], 64)
+            self._log.say("warning", f"a look from {asker} was refused: {reason}{more}")
+
+
+class _Refusals:
+    """Which of them are said: the first, and again once somebody was believed meanwhile and a while has passed."""
+
+    def __init__(self) -> None:
+        self._said_at: float | None = None
+        self._believed = True
+        self._unsaid = 0
+
+    def answered(self) -> None:
+        self._believed = True
+
+    def due(self, now: float) -> int | None:
+        """How many were not said before this one; None: nor is this one."""
+        if not self._believed or (self._said_at is not None and now - self._said_at < _SAY_EVERY_S):
+            self._unsaid += 1
+            return None
+        unsaid, self._unsaid = self._unsaid, 0
+        self._said_at, self._believed = now, False
+        return unsaid
 
 
 async def _line(client: socket.socket) -> bytes:

@@ -9,6 +9,7 @@ next round. None: not within the limit.
 import asyncio
 import contextlib
 import json as json_
+import math
 import os
 import random
 import signal
@@ -48,9 +49,9 @@ def run(
     """Measure and print. Returns 0 when rankpulse recovered from every fault (or did not take part), else 1."""
     names = [one.name for one in CONTESTANTS]
     unknown = [name for name in only or [] if name not in names]
-    if unknown or repeat < 1 or limit_s <= 0:
+    if unknown or repeat < 1 or not 0 < limit_s < math.inf:  # nan lies nowhere
         wrong = f"no contestant named {', '.join(unknown)}: choose among {', '.join(names)}" if unknown else ""
-        print(wrong or "--repeat and --limit must be positive", file=sys.stderr)
+        print(wrong or f"--repeat and --limit must be positive numbers, not {repeat} and {limit_s:g}", file=sys.stderr)
         return 2
     chosen = [one for one in CONTESTANTS if not only or one.name in only]
     with tempfile.TemporaryDirectory(prefix="rankpulse-bench-") as directory:

@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from rankpulse.core.settings import BadSettings, Settings, parse
+from rankpulse.store.api import StoreError
 from rankpulse.store.files import problem, problems
+from rankpulse.store.secret import Tokens
 
 PLACES: Final = ("rankpulse.toml", "/etc/rankpulse/rankpulse.toml")
 MAX_BYTES: Final = 1024 * 1024
@@ -32,7 +34,7 @@ class Flags(NamedTuple):
 def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool = False) -> Settings:
     """The effective settings. Raises `BadSettings` with every problem, each line naming its source.
 
-    `files`: the files that the settings name are looked for, too.
+    `files`: the files that the settings name are looked at, too.
     """
     path = find(flags.config, environ)
     tree = read(path) if path else {}
@@ -40,21 +42,34 @@ def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool =
     _override(tree, _from_flags(flags))
     try:
         settings = parse(tree)
-        if files and (missing := problems(settings.store) + _bad_files(settings)):
-            raise BadSettings(missing)
+        if files and (wrong := bad_files(settings)):
+            raise BadSettings(wrong)
     except BadSettings as error:
         source = str(path) if path else "command line and environment"
         raise BadSettings([f"{source}: {problem}" for problem in error.problems]) from error
     return settings
 
 
-def _bad_files(settings: Settings) -> list[str]:
-    """Of the other sections, as `store.files.problems` of the store's."""
-    named = [("probe.token_file", settings.probe.token_file)]
+def bad_files(settings: Settings) -> list[str]:
+    """A sentence for each file that the settings name and that cannot serve."""
+    wrong = problems(settings.store) + bad_token_file(settings.probe.token_file)
     for number, target in enumerate(settings.webhook.targets):
         where = f"webhook.targets[{number}]"
-        named += [(f"{where}.secret_file", target.secret_file), (f"{where}.ca_file", target.ca_file)]
-    return [f"{setting}: {why}" for setting, path in named if path and (why := problem(path))]
+        named = ((f"{where}.secret_file", target.secret_file), (f"{where}.ca_file", target.ca_file))
+        wrong += [f"{setting}: {why}" for setting, path in named if path and (why := problem(path))]
+    return wrong
+
+
+def bad_token_file(path: str) -> list[str]:
+    """Why it is no file of tokens; [] when it is one, or none is named."""
+    why = problem(path) if path else ""
+    if why:
+        return [f"probe.token_file: {why}"]
+    try:
+        Tokens(path, "probe.token_file")
+    except StoreError as error:
+        return [str(error)]
+    return []
 
 
 def find(explicit: str | None, environ: Mapping[str, str] = os.environ) -> Path | None:

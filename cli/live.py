@@ -28,6 +28,7 @@ class Node(msgspec.Struct, frozen=True):
     silence_s: float | None = None
     deadline_s: float | None = None
     suspect: bool = False
+    leaving: bool = False  # its agent said goodbye, and its lease has not ended yet
     suspicion: Suspicion | None = None
     look: Look | None = None
 
@@ -60,6 +61,7 @@ class Pace(msgspec.Struct, frozen=True):
     step_s: float | None = None
     usual_step_s: float | None = None
     slowdown: float | None = None
+    slower: bool = False  # by `detect.straggler_factor` of the monitor
 
 
 class Run(msgspec.Struct, frozen=True):

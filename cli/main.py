@@ -9,6 +9,7 @@ import typer
 from rankpulse.cli import acting
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
+from rankpulse.cli.helping import SimCommand
 from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
@@ -46,7 +47,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench_app = typer.Typer(help="Measure what it costs.", no_args_is_help=True, rich_markup_mode=None)
+BENCH_HELP = """
+Measure on this machine what rankpulse costs and how well it detects. Each prints a table, or with --json one object
+(all but `record`). Other work on the machine disturbs the times: let it be idle.
+
+\b
+  rankpulse bench pulse                 seconds: what pulse.step() costs the training loop
+  rankpulse bench engine --quick        half a minute: what a heartbeat and a tick cost the monitor
+  rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
+  rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
+  rankpulse bench recovery              minutes: from a fault to the next step, beside torchrun; needs torch
+  rankpulse bench detect --out DIR      the better part of an hour on many cores; goes on where it was stopped
+  rankpulse bench record --out FILE     2 minutes: a trace of real beats, for the detection bench
+"""
+bench_app = typer.Typer(help=BENCH_HELP, no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bench_app, name="bench")
 app.add_typer(ckpt_app, name="ckpt")
 app.add_typer(acting.breaker_app, name="breaker")
@@ -301,9 +315,11 @@ def show_config(
     """
     from rankpulse.cli import show
     from rankpulse.cli.config import Flags, as_toml, load
+    from rankpulse.core.doubts import doubts
 
     if check is not None:
-        load(Flags(config=check), environ={}, files=True)
+        for doubt in doubts(load(Flags(config=check), environ={}, files=True)):
+            typer.echo(f"{check}: {doubt}", err=True)
         typer.echo(f"{check}: good")
         return
     settings = _settings(config)
@@ -418,8 +434,8 @@ def bench_detect(
 @bench_app.command("record")
 def bench_record(
     out: Annotated[str, typer.Option(metavar="FILE", help="Where the trace goes (gzipped JSON lines).")],
-    seconds: Annotated[float, typer.Option(help="How long to record.")] = 120.0,
-    nodes: Annotated[int, typer.Option(help="Agents.")] = 16,
+    seconds: Annotated[float, typer.Option(help="How long to record, 75 to 86,400.")] = 120.0,
+    nodes: Annotated[int, typer.Option(help="Agents, 8 to 256, a multiple of 4.")] = 16,
     seed: Annotated[int, typer.Option(help="For the times of the stress.")] = 1,
 ) -> None:
     """Record when beats arrive over real sockets from a real etcd on this machine, under stress of CPU and network.
@@ -431,23 +447,39 @@ def bench_record(
     raise typer.Exit(run(out, seconds, nodes, seed))
 
 
-@app.command()
+@app.command(cls=SimCommand)
 def sim(
     seed: Annotated[int | None, typer.Option(help="The first seed, or with no --seeds the only one.")] = None,
-    seeds: Annotated[int | None, typer.Option(metavar="N", help="How many seeds (default 20).")] = None,
-    nodes: Annotated[int, typer.Option(help="Machines of the cluster.")] = 64,
-    gpus: Annotated[int, typer.Option(help="Ranks per machine.")] = 8,
-    minutes: Annotated[float, typer.Option(help="Virtual minutes with faults; then recovery is demanded.")] = 12.0,
-    faults: Annotated[list[str] | None, typer.Option(metavar="KIND", help="Only this fault; may be repeated.")] = None,
-    trace: Annotated[str | None, typer.Option(metavar="FILE", help="Write the trace of the one seed there.")] = None,
-    until: Annotated[float | None, typer.Option(metavar="T", help="Stop at this virtual second.")] = None,
-    processes: Annotated[int, typer.Option(help="Seeds at once; 0: as many as processors.")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="How many seeds, 1 to 100,000 (default 20, with --seed 1).")
+    ] = None,
+    nodes: Annotated[int, typer.Option(help="Machines of the cluster, 2 to 1,000.")] = 64,
+    gpus: Annotated[int, typer.Option(help="Ranks per machine, 1 to 64.")] = 8,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            help="Virtual minutes, 3 to 1,440. Faults come from second 75 until a minute before the end; then "
+            "recovery is demanded."
+        ),
+    ] = 12.0,
+    faults: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Only this fault; may be repeated. They are listed below.")
+    ] = None,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write what happens there, as JSON lines; for one seed.")
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option(metavar="T", help="Stop at this virtual second, and demand no recovery.")
+    ] = None,
+    processes: Annotated[int, typer.Option(help="Seeds at once, up to 1,024; 0: as many as processors.")] = 0,
     preset: Preset = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Tell what happens, on stderr.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Tell what happens, on stderr; for one seed.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only what failed.")] = False,
     as_json: Json = False,
 ) -> None:
     """Simulate whole clusters on a virtual clock, with faults drawn from a seed, and hold every answer against truth.
+
+    Exit code 1 when a rule did not hold: the output says which one, when, and the command that shows it again.
 
     Example: rankpulse sim --seeds 200; rankpulse sim --seed 7 --nodes 16 --verbose
     """

@@ -25,8 +25,6 @@ from rankpulse.core.records import (
 )
 from rankpulse.core.settings import Settings
 
-SLOWER = 1.3  # times: a run that needs so much longer for a step than usual is told of
-
 
 def monitor_url(leader: Leader | None, settings: Settings) -> str:
     """Where the leader says its page is, else where ours would be."""
@@ -48,7 +46,7 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "leader": msgspec.to_builtins(leader) if leader else None,
         "monitor": msgspec.to_builtins(state) if state else None,
         "monitor_error": error,
-        "nodes": _nodes(known, state.nodes if state else {}),
+        "nodes": _nodes(known, state.nodes if state else None),
         "runs": _runs(known, state.runs if state else {}),
         "breaker": _breaker(known.first(Breaker)),
         "modes": [msgspec.to_builtins(mode) for mode in sorted(known.of(RunMode), key=lambda m: m.run_uid)],
@@ -65,11 +63,13 @@ def _breaker(breaker: Breaker | None) -> dict[str, Any] | None:
     return dict(msgspec.to_builtins(breaker)) if breaker is not None and breaker.open else None
 
 
-def _nodes(known: Books, shown: Mapping[str, live.Node]) -> list[dict[str, Any]]:
+def _nodes(known: Books, page: Mapping[str, live.Node] | None) -> list[dict[str, Any]]:
+    """Every node the store knows. `page`: those that the leader watches, None where it does not say."""
+    shown = page or {}
     beats = {beat.node: beat for beat in known.of(Beat)}
     states = {state.node: state for state in known.of(NodeState)}
     claims = {claim.node: claim for claim in known.of(AgentClaim)}
-    unknown = msgspec.structs.asdict(live.Node()) | {"suspect": None}
+    unknown = msgspec.structs.asdict(live.Node()) | {"suspect": None, "leaving": None}
     return [
         {
             "node": node,
@@ -78,6 +78,7 @@ def _nodes(known: Books, shown: Mapping[str, live.Node]) -> list[dict[str, Any]]
             "workers": len(beats[node].ranks) if node in beats else 0,
             "beat_at": beats[node].at if node in beats else None,
             **(msgspec.to_builtins(shown[node]) if node in shown else unknown),
+            "watched": node in page if page is not None else None,
             "missing": {name: why for name, why in states[node].capabilities.items() if why != "ok"}
             if node in states
             else {},
@@ -207,7 +208,6 @@ def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
     silence = node["silence_s"]
     silent = show.span(silence) if silence is not None else f"beat {show.ago(node['beat_at'])}"
     deadline = show.span(node["deadline_s"]) if node["deadline_s"] is not None else "-"
-    missing = f"missing: {', '.join(node['missing'])}" if node["missing"] else ""
     return (
         node["node"],
         node["host"] or "-",
@@ -215,8 +215,19 @@ def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
         node["workers"],
         silent,
         deadline,
-        _suspect(node["suspicion"], node["look"]) if node["suspect"] else missing,
+        _standing(node),
     )
+
+
+def _standing(node: Mapping[str, Any]) -> str:
+    """What a person must know of it, "" when there is nothing."""
+    if node["suspect"]:
+        return _suspect(node["suspicion"], node["look"])
+    if node["leaving"]:
+        return "left: its agent said goodbye"
+    if node["watched"] is False:
+        return "not watched any more: its agent left or fell silent, and no job needs it"
+    return f"missing: {', '.join(node['missing'])}" if node["missing"] else ""
 
 
 def _suspect(suspicion: Mapping[str, Any] | None, look: Mapping[str, Any] | None) -> str:
@@ -241,7 +252,7 @@ def slowness(run: Mapping[str, Any]) -> list[str]:
         for one in run["stragglers"] or ()
     ]
     pace = run["pace"] or {}
-    if (pace.get("slowdown") or 0.0) >= SLOWER:
+    if pace.get("slower"):
         lines.append(
             f"{run['run_uid']}: all ranks, {pace['slowdown']:.1f} times slower than usual "
             f"({pace['usual_step_s']:.3g} s per step)"

@@ -10,7 +10,7 @@ from typing import Final
 import typer
 
 from rankpulse.cli.failing import Failed
-from rankpulse.core.settings import Settings
+from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.drills.children import die_with_parent
 
 GRACE_S: Final = 8.0
@@ -33,9 +33,13 @@ Ctrl-C stops all of it, and this etcd is gone with all that it knew. Jobs go on.
 
 
 def run(settings: Settings, config: str | None) -> int:
-    """Run until Ctrl-C or until a part ends. Raises `StoreError` when there is no etcd to start."""
+    """Run until Ctrl-C or until a part ends. Raises `StoreError` when there is no etcd to start, and `BadSettings` when
+    the token file cannot serve: before anything is started, for a monitor would end of it."""
+    from rankpulse.cli.config import bad_token_file
     from rankpulse.store.embedded import EmbeddedEtcd
 
+    if wrong := bad_token_file(settings.probe.token_file):
+        raise BadSettings(wrong)
     with EmbeddedEtcd() as etcd:
         return asyncio.run(_run(settings, config, etcd.endpoint))
 

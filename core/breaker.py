@@ -13,7 +13,7 @@ from rankpulse.core import policy
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
-from rankpulse.core.verdicts import in_words
+from rankpulse.core.telling import in_words
 
 LEAST: Final = 2  # one node alone is a node, not the fleet
 AFTER: Final = "acting has ended until a person has looked: rankpulse breaker close --reason …"

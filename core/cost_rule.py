@@ -26,9 +26,9 @@ tail of Student's t in log T, wider than the lognormal: a few short silences do 
 Silences shorter than a deadline are never seen; that makes the rate a little too low and the tail a little too long.
 One silence of many nodes together is no silence of each of them, and is not counted here.
 
-Racks are bounded: the rule says 35 s and more for them, for long pauses of racks are as frequent as losses are rare;
-but a lost rack is to be found within 18 s, so its time is `RACK_MOST_S` at most. With the numbers above that costs
-about 4 s of a job's time per day.
+Several at once are not given up sooner than one. But racks are bounded: the rule would wait for long, for long pauses
+of racks are as frequent as losses are rare; a lost rack is to be found within 18 s, so its time is `RACK_MOST_S` at
+most, also where one node is waited for longer. With the numbers above that costs about 4 s of a job's time per day.
 """
 
 import math
@@ -147,5 +147,7 @@ def times(settings: DetectSettings, learned: FleetLearned | None) -> Times:
     }
     by_rule = tuple(name for name in ruled if getattr(settings, name) <= 0)
     node, unwitnessed, rack = (ruled[name]() if name in by_rule else getattr(settings, name) for name in ruled)
+    if "rack_dead_after_s" in by_rule:
+        rack = max(rack, node)  # several at once are not given up sooner than one, as far as the bound lets us
     bounded = ("rack_dead_after_s",) if "rack_dead_after_s" in by_rule and rack > RACK_MOST_S else ()
     return Times(node, unwitnessed, min(rack, RACK_MOST_S) if bounded else rack, restart_s, by_rule, bounded)

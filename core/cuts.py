@@ -31,13 +31,13 @@ def cuts(silent: list[NodeView], sizes: Mapping[str, int], beat_s: float) -> lis
         by_rack.setdefault(rack_of(node), []).append(node)
     groups = []
     for rack, nodes in sorted(by_rack.items()):
-        for group in _by_time(nodes, (RACK_BEATS if rack else TOGETHER_BEATS) * beat_s):
+        for group in by_time(nodes, (RACK_BEATS if rack else TOGETHER_BEATS) * beat_s):
             whole = not rack or len(group) >= HALF * sizes.get(rack, 0)
             groups += [group] if whole else [[node] for node in group]
     return [sorted(group, key=lambda node: node.name) for group in groups]
 
 
-def _by_time(nodes: list[NodeView], gap_s: float) -> list[list[NodeView]]:
+def by_time(nodes: list[NodeView], gap_s: float) -> list[list[NodeView]]:
     """By when they were last heard: a chain of nodes whose last beats follow each other closely is one group."""
     groups: list[list[NodeView]] = []
     for node in sorted(nodes, key=lambda node: (node.silence_began(), node.name)):

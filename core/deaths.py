@@ -122,7 +122,10 @@ def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSe
 
 
 def _settled_s(first: Exit, settings: DetectSettings) -> float:
-    """How long a failure waits for its cause. A death that is told of later still corrects the incident."""
+    """How long a failure waits for its cause, until it is told of.
+
+    A death that is told of later still corrects the incident, and nothing is ordered for it before `settle_s` is over.
+    """
     return settings.settle_s * (EXPLAINED if first.kind is Kind.FAILED and first.explained else 1.0)
 
 

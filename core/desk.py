@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankpulse.core import deaths, modes, policy, repeats, telling
+from rankpulse.core import announcing, deaths, modes, policy, repeats
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
@@ -78,6 +78,7 @@ class Desk:
             held=held,
             parted=deaths.has_parted(round_),
             repeated=repeats.repeated(found, run, round_, self.book, self.now),
+            settled=not found.fault or self.now - found.since >= self.settings.detect.settle_s,
             still_s=still_s,
             act_after_s=self.settings.policy.hang_act_s,
             unarmed=leave.why,
@@ -165,7 +166,7 @@ class Desk:
 
     def announce(self, incident: r.Incident) -> r.Incident:
         """List what is to be told of it outside by now."""
-        return self.change(incident, lambda i: telling.announced(i, self.settings.webhook.targets))
+        return self.change(incident, lambda i: announcing.announced(i, self.settings.webhook.targets))
 
     def close(self, incident: r.Incident, outcome: str, text: str) -> r.Incident:
         self.folder.say("info", f"incident {incident.id} closed, {outcome}: {text}")

@@ -17,7 +17,7 @@ from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.lost import is_lost
 from rankpulse.core.policy import Choice, Room
-from rankpulse.core.verdicts import in_words
+from rankpulse.core.telling import in_words
 from rankpulse.core.views import RunView
 
 

@@ -79,12 +79,18 @@ class FleetMemory:
             self._written_at = now
         if now - self._written_at < (WRITE_S if self._changed else QUIET_WRITE_S):
             return None
-        days = round(self._mine.node_days + self._watched_s / DAY_S, 6)
-        if not self._changed and days == self._mine.node_days:
+        if not self._changed and self._days() == self._mine.node_days:
             return None
-        self._mine = msgspec.structs.replace(self._mine, at=at, node_days=days)
+        self._mine = self.present(at)
         self._watched_s, self._changed, self._written_at = 0.0, False, now
         return self._mine
+
+    def present(self, at: float) -> FleetLearned:
+        """All that is known by now, whether the store has it or not."""
+        return msgspec.structs.replace(self._mine, at=at, node_days=self._days())
+
+    def _days(self) -> float:
+        return round(self._mine.node_days + self._watched_s / DAY_S, 6)
 
     def _change(self, **fields: object) -> None:
         self._mine = msgspec.structs.replace(self._mine, **fields)

@@ -10,7 +10,8 @@ from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.looks import Looks
 from rankpulse.core.silence import Case, Weighed, weigh
 from rankpulse.core.suspects import CONVICTED, EXPIRED, LATE, SHARED
-from rankpulse.core.verdicts import Verdicts, dead, silent, unheard
+from rankpulse.core.telling import CUT_OFF, NOBODY_SUFFERS, STUCK, UNTOLD, Form, Telling, dead, silent, unheard
+from rankpulse.core.verdicts import Verdicts
 from rankpulse.core.views import NodeView, RunView
 from rankpulse.core.witnesses import Witnesses
 
@@ -40,6 +41,7 @@ class Hearing:
         self._desk, self._witnesses, self._verdicts, self._looks = desk, witnesses, verdicts, looks
         self._fleet = desk.folder.fleet
         self._detect = desk.settings.detect
+        self._telling = Telling(self._detect.heartbeat_interval_s)
         self._found: list[Conviction] = []
         self._withheld = ""
 
@@ -48,12 +50,15 @@ class Hearing:
 
         `sizes`: nodes per rack, where several are late. `stormy`: the path they share is late.
         """
+        self._telling = Telling(self._detect.heartbeat_interval_s)
         self._found, self._withheld = [], ""
         mute = [node for node in late if not self._is_spoken_for(node)]
         accused = [node for node in mute if node.suspect.state != CONVICTED]
         many = cuts.mass(accused, sizes)
         for group in cuts.cuts(accused, sizes, self._detect.heartbeat_interval_s):
             self._group(group, mass=stormy or many, stormy=stormy)
+        for form, words in self._telling.groups():
+            self._verdicts.together(form, words)
         self._ceiling(late)
         mass = f"{len(accused)} nodes are silent at once, in more than one rack" if many else ""
         return Session(self._found, self._withheld, mass, self._silent(mute))
@@ -86,7 +91,7 @@ class Hearing:
         peers, text = proof
         node.suspect.vouch(peers.moved_at, self._desk.now, text)
         if self._detect.sidecar_dead_after_s <= self._quiet_s(node) < self._detect.silence_ceiling_s:
-            self._tell(node, d.SIDECAR_DEAD, f"the agent on {node.name} is silent, no job suffers", text, 0.8)
+            self._tell(node, NOBODY_SUFFERS, text)
         return True
 
     def _reachable(self, node: NodeView, alive: str) -> None:
@@ -99,16 +104,16 @@ class Hearing:
         patient = quiet_s < self._detect.sidecar_dead_after_s or not lasting
         if alive == ev.ANSWERED:
             if not patient:
-                summary = f"the agent on {node.name} answers, but its beats do not come through the store"
-                self._tell(node, d.AGENT_CUT_OFF, summary, said, 0.95)
+                self._tell(node, CUT_OFF, said)
             return
         runs = self._witnesses.runs(node) if quiet_s >= min(self._desk.times.node_s, self._soon_s()) else []
         stuck = [run for run in runs if quiet_s >= self._desk.times.node_s and self._witnesses.peers(run).overdue()]
         for run in stuck:
             summary = f"the job stands still, and the agent on {node.name} says nothing although its machine lives"
-            self._found.append(Conviction(run, silent(node, d.UNKNOWN, summary, (self._said(node), said), 0.4)))
-        if not stuck and not patient:
-            self._tell(node, d.SIDECAR_DEAD, f"the agent on {node.name} is gone or stuck, its machine lives", said, 0.9)
+            self._found.append(Conviction(run, silent(node, summary, (self._said(node), said), 0.4)))
+        watched = quiet_s < self._detect.silence_ceiling_s or self._is_seen_to(node)  # else the ceiling speaks of it
+        if not stuck and not patient and watched:
+            self._tell(node, STUCK, said)
 
     # --- those for whom nothing speaks
 
@@ -141,9 +146,8 @@ class Hearing:
                 self._found.append(Conviction(run, dead(run, theirs, members, weighed.reason, weighed.confidence)))
         elif weighed.klass == d.UNKNOWN and not stormy:
             for node in group:
-                summary = f"{node.name} is silent; whether it lives cannot be told from here"
-                if self._quiet_s(node) < self._detect.silence_ceiling_s and self._verdicts.about(node.name) is None:
-                    self._tell(node, d.UNKNOWN, summary, weighed.reason, weighed.confidence)
+                if self._quiet_s(node) < self._detect.silence_ceiling_s:
+                    self._tell(node, UNTOLD, weighed.reason)
 
     def _regroup(self, group: list[NodeView], *, mass: bool) -> None:
         """One that is left over of a group has its time anew: what ended the silence of the others may end its own."""
@@ -163,8 +167,7 @@ class Hearing:
             return
         told = stormy or self._verdicts.convicted(node.name, node.heard_at())
         if self._quiet_s(node) >= self._detect.sidecar_dead_after_s and not told:
-            summary = f"the agent on {node.name} is silent, no job suffers"
-            self._tell(node, d.SIDECAR_DEAD, summary, f"no job is known to run on {node.name}", 0.8)
+            self._tell(node, NOBODY_SUFFERS, f"no job is known to run on {node.name}")
 
     def _ceiling(self, late: list[NodeView]) -> None:
         """Nobody is excused for ever: after long enough somebody must look, whatever speaks for it."""
@@ -204,6 +207,6 @@ class Hearing:
     def _said(self, node: NodeView) -> str:
         return f"{node.name} has been silent for {self._quiet_s(node):.1f} s"
 
-    def _tell(self, node: NodeView, klass: str, summary: str, why: str, confidence: float) -> None:
+    def _tell(self, node: NodeView, form: Form, why: str) -> None:
         if not self._verdicts.of_round(node.name):
-            self._verdicts.tell(silent(node, klass, summary, (self._said(node), why), confidence))
+            self._telling.add(form, node, self._said(node), why)

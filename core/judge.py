@@ -28,8 +28,8 @@ from rankpulse.core.stragglers import Stragglers
 from rankpulse.core.strikes import Strikes
 from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.suspicion import Suspicions
+from rankpulse.core.telling import joined
 from rankpulse.core.tidy import Tidy
-from rankpulse.core.verdicts import joined
 from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.watch import Watch
 
@@ -131,17 +131,22 @@ class Judge:
     def _convict(self, conviction: Conviction) -> None:
         """Nodes of a round are dead: its incident from now on, unless it has another one already."""
         run, found = conviction
-        incident = self._book.of_round(run.uid, run.current.number)
+        incident, verdicts = self._book.of_round(run.uid, run.current.number), self._watch.verdicts
         if incident is None:
-            self._watch.verdicts.adopt(run, found)
+            verdicts.adopt(run, found)
             self._of_round(run, run.current, found)
         elif self._explains(incident, found):
             self._of_round(run, run.current, joined(incident, found) if incident.klass == found.klass else found)
         elif self._explains_after(incident, found):
             incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
             self._desk.change(incident, lambda i: book_of.restated(i, found))
-        elif found.klass == d.NODE_DEAD:
-            self._watch.verdicts.tell(found)
+        else:
+            if found.klass == d.NODE_DEAD:
+                verdicts.tell(found)
+            return
+        incident = self._book.of_round(run.uid, run.current.number)
+        if incident is not None:
+            verdicts.part(set(found.nodes) & set(incident.nodes), incident)
 
     def _explains(self, incident: r.Incident, found: Diagnosis) -> bool:
         """Whether what is found is what the incident of the round is about."""
@@ -288,9 +293,10 @@ class Judge:
             return incident
         if incident.klass == d.NODE_DEAD != found.klass:
             return incident  # a standstill, or workers that are gone, follow from it
-        if (found.klass, found.culprits, found.confidence) == known and not heard:
+        more = not set(found.nodes) <= set(incident.nodes)
+        if (found.klass, found.culprits, found.confidence) == known and not heard and not more:
             return incident
-        if found.culprits != incident.culprits:
+        if more or found.culprits != incident.culprits:
             incident = self._desk.note(incident, f"corrected: {found.summary}")
         by_hand = repeats.foreign(found, round_)
         restated = book_of.restated(incident, found)

@@ -13,13 +13,13 @@ from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.acks import Ack
+from rankpulse.core.announcing import takers
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import KILL, RELEASE, RESTART
 from rankpulse.core.ladder import Patience, Rung, Standing
 from rankpulse.core.lost import is_lost
 from rankpulse.core.outside import heir, is_pointless, may_be_started_again
 from rankpulse.core.targets import RESTART as RESTART_EVENT
-from rankpulse.core.telling import takers
 from rankpulse.core.views import RunView
 
 ACKS_NAMED = 3

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from rankpulse.core import announcing, ladder
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
-from rankpulse.core import ladder, telling
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART as RESTART_ORDER
@@ -98,8 +98,8 @@ class Outbox:
 
     def _told(self) -> Iterator[tuple[r.Incident, str, Letter]]:
         for incident in self._desk.book:
-            for event, target in telling.told_pairs(incident):
-                yield incident, event, Letter(telling.event_id(incident, event), target)
+            for event, target in announcing.told_pairs(incident):
+                yield incident, event, Letter(announcing.event_id(incident, event), target)
 
     def _is_due(self, letter: Letter, outgoing: r.Outgoing) -> bool:
         """`closed` does not overtake what it is the end of."""
@@ -121,7 +121,7 @@ class Outbox:
             target=letter.target,
             incident=incident.id,
             first_at=desk.at,
-            body=telling.body(incident, event, cluster=desk.keys.cluster, at=desk.at, without=without),
+            body=announcing.body(incident, event, cluster=desk.keys.cluster, at=desk.at, without=without),
         )
         desk.want(desk.keys.outgoing(*letter), made, f"{letter.target} is to be told of {letter.event}", once=True)
 

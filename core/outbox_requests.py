@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
+from rankpulse.core import announcing
 from rankpulse.core import records as r
-from rankpulse.core import telling
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold_outbox import DEAD, PENDING
 
@@ -33,7 +33,7 @@ def _test(desk: Desk, request: r.Request) -> str:
     """Create an event for the target, or for all of them; or say why not."""
     names = [target.name for target in desk.settings.webhook.targets if request.about in ("", target.name)]
     for name in names:
-        body = telling.body_of_test(
+        body = announcing.body_of_test(
             id_of_test(request), cluster=desk.keys.cluster, at=desk.at, author=request.author, reason=request.reason
         )
         made = r.Outgoing(event=id_of_test(request), target=name, first_at=desk.at, body=body)

@@ -12,7 +12,7 @@ from rankpulse.core.words import utc
 ALERT_LASTS_S: Final = 86_400.0  # Alertmanager forgets an alert that nobody repeats; ours ends by `closed`
 TEST_LASTS_S: Final = 60.0
 SUMMARY_MAX: Final = 1000  # PagerDuty takes 1024 characters
-Event = Mapping[str, Any]  # a CloudEvent, see `core.telling`
+Event = Mapping[str, Any]  # a CloudEvent, see `core.announcing`
 
 
 class Sending(NamedTuple):

@@ -62,6 +62,7 @@ class Facts(NamedTuple):
     held: bool = False  # holders of its dead workers wait for a verdict: torchelastic has noticed nothing
     parted: bool = False  # a node of the round is done: there is no further round with it
     repeated: str = ""  # why it would fail once more, and the fault is the program's own
+    settled: bool = True  # nothing that explains the death better can be on its way any more
     still_s: float | None = None  # for how long it has stood still, None when it does not
     act_after_s: float = 0.0  # a shorter standstill disturbs nobody
     unarmed: str = "orders are not armed: rankpulse arm --reason …"  # why it is not armed, where it is not
@@ -110,6 +111,8 @@ def _after_death(facts: Facts) -> Choice:
 
 def _after_held_death(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The worker is dead for certain, and without a verdict nobody would ever start it again."""
+    if not facts.settled:
+        return Choice(WAIT, "an exception may be the echo of a death that is not told of yet")
     if not facts.launcher_alive:
         return Choice(PAGE, "torchelastic has ended too: start the job again")
     if not facts.armed:

@@ -248,10 +248,10 @@ class FleetLearned(Record, frozen=True, kw_only=True):
 
     at: float
     node_days: float = 0.0  # watched with good sight
-    deaths: int = 0  # nodes convicted that did not come back by themselves
-    healed_s: tuple[float, ...] = ()  # silences on every path that healed by themselves, the newest; seconds
-    healed: int = 0  # of all
-    restart_s: tuple[float, ...] = ()  # what restarts cost: from the incident until the lost work was done again
+    deaths: int = 0  # nodes convicted alone that did not come back by themselves
+    healed_s: tuple[float, ...] = ()  # silences of one node on every path that healed, the newest; seconds
+    healed: int = 0  # how many there were in all
+    restart_s: tuple[float, ...] = ()  # the newest recoveries: until every rank stepped, and the lost steps once more
 
 
 class CheckpointState(Record, frozen=True, kw_only=True):

@@ -158,18 +158,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "default": {},
     # published operating point of `rankpulse bench detect`: a dead node within 8 s, for more false restarts
-    "fast": {"detect": {"node_dead_after_s": 7.0, "unwitnessed_after_s": 7.0, "rack_dead_after_s": 16.5}},
-    # one machine room, a quiet network: suspect sooner
-    "lan": {
-        "detect": {
-            "margin_floor_s": 0.5,
-            "margin_cap_s": 3.0,
-            "node_dead_after_s": 20.0,
-            "unwitnessed_after_s": 25.0,
-            "rack_dead_after_s": 35.0,
-        },
-        "policy": {"hang_act_s": 20.0},
+    "fast": {
+        "detect": {"node_dead_after_s": 7.0, "unwitnessed_after_s": 7.0, "rack_dead_after_s": 16.5},
+        "probe": {"interval_s": 0.25},  # where seconds decide, a burst of loss must not look like silence
     },
+    # one machine room, a quiet network: suspect sooner; who is given up when is a matter of costs there as elsewhere
+    "lan": {"detect": {"margin_floor_s": 0.5, "margin_cap_s": 3.0}, "policy": {"hang_act_s": 20.0}},
     # the store is far away: allow for it
     "wan": {
         "store": {"timeout_s": 10.0},

@@ -139,6 +139,7 @@ def _pace(run: RunView) -> dict[str, Any]:
         "step_s": round(step_s, 4) if step_s is not None else None,
         "usual_step_s": round(usual_s, 4) if usual_s is not None else None,
         "slowdown": round(slowdown, 3) if slowdown is not None else None,
+        "slower": slowdown is not None and slowdown >= run.clocks.settings.straggler_factor,
     }
 
 

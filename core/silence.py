@@ -13,6 +13,7 @@ from rankpulse.core.views import NodeView, RunView
 PATIENCE: Final = 1.5  # times the usual step: a run of which nothing is seen for longer stands still
 JITTER: Final = 0.1  # of a beat
 LOOK_S: Final = 3.0  # after a deadline, the first look is waited for
+LOOKS_S: Final = 3.0  # where no peer can tell, looks get nothing back for so long: a burst of loss swallows a few
 
 # what the peers on time tell of a run
 MOVING = "moving"  # they move: it needs nobody who is silent, or will soon stand still
@@ -57,7 +58,9 @@ def standstill_s(run: RunView, beat_s: float) -> float | None:
 def alibi(node: str, at_step: int, peers: Peers) -> str | None:
     """Proof that ranks last seen `at_step` took part since: a peer finished a step that needed them. None: no proof."""
     ahead = peers.run.ahead
-    if peers.best is None or peers.best <= at_step + ahead.limit() or not ahead.synchronous():
+    if peers.best is None or peers.best <= at_step:  # as mostly, where many are silent
+        return None
+    if peers.best <= at_step + ahead.limit() or not ahead.synchronous():
         return None
     return (
         f"a peer finished step {peers.best}, which needed the ranks of {node} "
@@ -98,6 +101,10 @@ class Case(NamedTuple):
     def unheard(self) -> bool:
         """Every one of them has been looked at since, and nothing came back."""
         return all(node.suspect.silent_to_looks(node.life_at(self.anew_at)) for node in self.nodes)
+
+    def unheard_s(self) -> float:
+        """For how long looks at each of them have got nothing back, without a break."""
+        return min(node.suspect.silent_to_looks_s() for node in self.nodes)
 
     def is_new(self, now: float, beat_s: float) -> bool:
         """It is not known yet who fell silent with them, or what looks at them come to."""
@@ -147,5 +154,7 @@ def _unwitnessed(case: Case, after_s: float, said: str) -> Weighed:
         return Weighed(LATE, f"{said}, and the job has gone on with it in this silence")
     if not case.unheard():
         return Weighed(LATE, f"{said}, and no direct look could be taken", d.UNKNOWN, 0.3)
+    if case.unheard_s() < LOOKS_S:
+        return Weighed(LATE, f"{said}, and direct looks get nothing back for less than {LOOKS_S:g} s")
     runs = tuple(peers.run for peers in case.peers)
     return Weighed(EXPIRED, f"{said}, and direct looks get nothing back", d.NODE_DEAD, 0.7, runs)

@@ -12,6 +12,7 @@ what it does there says nothing. So nodes are compared only where the looks have
 which are looked at together, always.
 """
 
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ FEW = 0.15  # of the ranks: what more of them do is how the job is built, not on
 FEW_BY_PACE = 0.45  # the same where nobody waits: steps are steps
 TOLD_AFTER, CLEARED_AFTER = 2, 2  # windows in a row
 RATIO_MAX = 20.0
+SURE = 4.0  # times what a share that is the same for all differs by chance, over the looks of one window
 NAMED_MAX = 16
 
 
@@ -67,6 +69,8 @@ class Slow(NamedTuple):
 
     ratio: float
     why: str
+    sure: bool = True  # no chance: who is told of already may be less far off
+    most: float = 0.0  # the largest ratio that anything told of it, sure or not
 
 
 @dataclass
@@ -173,7 +177,7 @@ def _conclude(watched: Watched, run: RunView, detect: DetectSettings) -> None:
     """What the window says, and how long that has been so."""
     synchronous = run.ahead.synchronous()
     found = _in_lockstep(watched) if synchronous else _by_pace(_all(watched))
-    slow = {rank: one for rank, one in found.items() if one.ratio >= detect.straggler_factor}
+    slow = {rank: one for rank, one in found.items() if one.sure and one.ratio >= detect.straggler_factor}
     if len(slow) > max(1, (FEW if synchronous else FEW_BY_PACE) * watched.ranks):
         slow = {}
     well = 1 + (detect.straggler_factor - 1) / 2
@@ -184,8 +188,8 @@ def _conclude(watched: Watched, run: RunView, detect: DetectSettings) -> None:
         if rank in slow:
             since = before.since if before is not None else watched.began_at
             watched.slow[rank] = (windows + 1, 0, Straggler(rank, nodes[rank], *slow[rank][:1], since, slow[rank].why))
-        elif before is not None and windows >= TOLD_AFTER and one is not None and one.ratio >= well:
-            watched.slow[rank] = (windows, 0, before._replace(ratio=one.ratio, why=one.why))
+        elif before is not None and windows >= TOLD_AFTER and one is not None and max(one.ratio, one.most) >= well:
+            watched.slow[rank] = (windows, 0, before._replace(ratio=max(one.ratio, one.most), why=one.why))
         elif before is not None:
             if windows < TOLD_AFTER or wells + 1 >= CLEARED_AFTER:
                 del watched.slow[rank]
@@ -207,14 +211,21 @@ def _in_lockstep(watched: Watched) -> dict[int, Slow]:
 
 
 def _worse(found: dict[int, Slow], other: dict[int, Slow]) -> None:
+    """What is sure goes first, then the larger ratio; the largest of all is kept beside it."""
     for rank, one in other.items():
-        if rank not in found or one.ratio > found[rank].ratio:
-            found[rank] = one
+        mine = found.get(rank, one)
+        first = max(mine, one, key=lambda slow: (slow.sure, slow.ratio))
+        found[rank] = first._replace(most=max(mine.most, one.most, mine.ratio, one.ratio))
 
 
 def _ratio(excess: float) -> float:
     """How much slower one is that is occupied for this share of the time more than its peers."""
     return min(1.0 / (1.0 - excess), RATIO_MAX) if excess < 1.0 else RATIO_MAX
+
+
+def _sure(excess: float, usual: float, looks: int) -> bool:
+    """Whether a share is so far above the usual one that equal ranks would hardly ever show it by chance."""
+    return excess >= SURE * math.sqrt(usual * (1.0 - usual) / looks)
 
 
 def _median(numbers: Iterable[float]) -> float:
@@ -231,10 +242,10 @@ def _by_occupation(group: list[Looks], looks: int) -> dict[int, Slow]:
         own, work = (one.apart - apart) / looks, (one.busy - busy) / looks
         if own > 0:
             share = f"in phase {one.where} for {one.apart / looks:.0%} of the time, its peers for {apart / looks:.0%}"
-            found[one.rank] = Slow(_ratio(own), share)
+            found[one.rank] = Slow(_ratio(own), share, _sure(own, apart / looks, looks))
         if one.busy >= BUSY_MIN * looks and work > max(own, 0):
             share = f"at work for {one.busy / looks:.0%} of the time, its peers for {busy / looks:.0%}"
-            found[one.rank] = Slow(_ratio(work), share)
+            found[one.rank] = Slow(_ratio(work), share, _sure(work, busy / looks, looks))
     return found
 
 
@@ -243,9 +254,12 @@ def _by_order(mates: list[Looks], looks: int) -> dict[int, Slow]:
     if len(mates) < 2 or not looks:
         return {}
     behind = {one.rank: one.lag / looks - one.lag_min for one in mates}
-    usual = _median(behind.values())
+    usual = min(_median(behind.values()), 1.0)
     late = {rank: min(share, 1.0) - usual for rank, share in behind.items() if share > usual}
-    return {rank: Slow(_ratio(x), f"a step behind its peers for {x:.0%} of the time") for rank, x in late.items()}
+    return {
+        rank: Slow(_ratio(x), f"a step behind its peers for {x:.0%} of the time", _sure(x, usual, looks))
+        for rank, x in late.items()
+    }
 
 
 def _by_pace(ranks: list[Looks]) -> dict[int, Slow]:

@@ -1,130 +1,157 @@
-"""What is told outside of an incident, and in which words. Values in, values out.
-
-The incident itself lists what is told of it and to whom (`told`), from the moment of the decision. So a new leader
-finds what is still to be told, and nothing is told of what was decided before anybody was to be told.
+"""What is said of silent nodes. Short of their death it is gathered over a tick, then said once of all that fell silent
+together: a switch that is lost to thirty agents is one cause, and pages once.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
-import msgspec
-
-from rankpulse.core import incidents as book_of
-from rankpulse.core import ladder, policy
+from rankpulse.core import diagnosis as d
+from rankpulse.core.cuts import RACK_BEATS, by_time
+from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.records import Incident, Member
-from rankpulse.core.targets import ALERTMANAGER, CLOSED, EVENTS, PAGE, PAGERDUTY, RESTART, TEST, WebhookTarget
-from rankpulse.core.words import printable, utc
+from rankpulse.core.views import NodeView, RunView
 
-PAGING: Final = (policy.PAGE, policy.OBSERVE, policy.STOP)  # actions that wait for a person
-TEXT_MAX: Final = 1000
-REASONS_MAX: Final = 8
+REASONED: Final = 4  # nodes whose reasons are given
+NAMED_IN_WORDS: Final = 4  # of more, it is said how many more there are
 
 
-def event_id(incident: Incident, event: str) -> str:
-    """The id of the decision that an event tells of."""
-    return f"{incident.id}-{event}"
+class Form(NamedTuple):
+    """One thing that can be said of silent nodes, of one and of several."""
+
+    klass: str
+    one: str
+    many: str
+    confidence: float
 
 
-def takers(targets: Sequence[WebhookTarget], event: str) -> tuple[str, ...]:
-    """The names of the targets that are told of such events."""
-    return tuple(target.name for target in targets if event in target.events)
+CUT_OFF: Final = Form(
+    d.AGENT_CUT_OFF,
+    "the agent on {} answers, but its beats do not come through the store",
+    "the agents on {} answer, but their beats do not come through the store",
+    0.95,
+)
+STUCK: Final = Form(
+    d.SIDECAR_DEAD,
+    "the agent on {} is gone or stuck, its machine lives",
+    "the agents on {} are gone or stuck, their machines live",
+    0.9,
+)
+NOBODY_SUFFERS: Final = Form(
+    d.SIDECAR_DEAD,
+    "the agent on {} is silent, no job suffers",
+    "the agents on {} are silent, no job suffers",
+    0.8,
+)
+UNTOLD: Final = Form(
+    d.UNKNOWN,
+    "{} is silent; whether it lives cannot be told from here",
+    "{} are silent; whether they live cannot be told from here",
+    0.3,
+)
+DEAD: Final = Form(d.NODE_DEAD, "{} is dead: silent on every path", "{} are dead: silent on every path", 0.9)
 
 
-def announced(incident: Incident, targets: Sequence[WebhookTarget]) -> Incident:
-    """The incident with everything listed that is to be told of it by now."""
-    due = [f"{event}/{t.name}" for event in _events(incident) for t in targets if _takes(t, event, incident)]
-    new = tuple(one for one in due if one not in incident.told)
-    return msgspec.structs.replace(incident, told=(*incident.told, *new)) if new else incident
+def beyond(ceiling_s: float) -> Form:
+    """Silent for so long that somebody must look."""
+    text = f"nothing has been heard of {{}} on any path for {ceiling_s:g} s"
+    return Form(d.UNKNOWN, text, text, 0.3)
 
 
-def _takes(target: WebhookTarget, event: str, incident: Incident) -> bool:
-    """Where `closed` takes a page back, a run that has ended does not: what called for a person still does."""
-    calls_on = event == CLOSED and incident.outcome == book_of.RUN_ENDED and target.kind in (ALERTMANAGER, PAGERDUTY)
-    return event in target.events and not calls_on
+class Word(NamedTuple):
+    """Of one node, and why."""
+
+    node: NodeView
+    reasons: tuple[str, ...]
 
 
-def _events(incident: Incident) -> Iterator[str]:
-    """An incident that has passed calls for nobody; one whose run has ended may call for somebody all the more."""
-    is_over = incident.state == book_of.CLOSED
-    if not is_over or incident.outcome == book_of.RUN_ENDED:
-        if incident.action in PAGING or incident.rung == ladder.PAGE:
-            yield PAGE
-        if incident.rung == ladder.WEBHOOK and not is_over:
-            yield RESTART
-    if is_over and incident.told:
-        yield CLOSED
+class Telling:
+    """The words of one tick."""
+
+    def __init__(self, beat_s: float) -> None:
+        self._beat_s = beat_s
+        self._words: dict[Form, dict[str, Word]] = {}
+
+    def add(self, form: Form, node: NodeView, *reasons: str) -> None:
+        self._words.setdefault(form, {})[node.name] = Word(node, reasons)
+
+    def groups(self) -> Iterable[tuple[Form, list[Word]]]:
+        """Those of whom the same is to be said and whose beats ended at about the same time, each group by name."""
+        for form, words in self._words.items():
+            for group in by_time([word.node for word in words.values()], RACK_BEATS * self._beat_s):
+                yield form, [words[name] for name in sorted(node.name for node in group)]
 
 
-def told_pairs(incident: Incident) -> Iterator[tuple[str, str]]:
-    """Event and target of everything that is told of it; what this version does not know is left to others."""
-    for one in incident.told:
-        event, _, target = one.partition("/")
-        if event in EVENTS:
-            yield event, target
+def said(form: Form, words: Sequence[Word]) -> Diagnosis:
+    """The same of one node or of several, in order of name."""
+    names = tuple(word.node.name for word in words)
+    reasons = tuple(dict.fromkeys(reason for word in words[:REASONED] for reason in word.reasons))
+    since = min(missed(word.node) for word in words)
+    return Diagnosis(form.klass, (), (), names[:NAMED_MAX], form.confidence, phrase(form, names), reasons, (), since)
 
 
-# --- the event: a CloudEvent 1.0 as JSON
+def phrase(form: Form, names: Sequence[str], *, unnamed: int = 0) -> str:
+    """What is said of these. `unnamed`: so many more are meant than are named."""
+    return (form.one if len(names) + unnamed == 1 else form.many).format(in_words(names, unnamed))
 
 
-def body(incident: Incident, event: str, *, cluster: str, at: float, without: Sequence[str] = ()) -> str:
-    """What is told. `without`: nodes that a restart is to leave out.
-
-    The id holds the time of opening, too: a store that was wiped counts incidents from one again.
-    """
-    decision = event_id(incident, event)
-    return _cloud_event(
-        f"{cluster}.{decision}.{incident.opened_at:.0f}", event, cluster, at, incident.id, _data(incident, without)
-        | {"decision": decision, "event": event, "cluster": cluster, "at": at}
-    )  # fmt: skip
-
-
-def body_of_test(id_: str, *, cluster: str, at: float, author: str, reason: str) -> str:
-    """What a target is told when a person tries it out."""
-    data = {"decision": id_, "event": TEST, "cluster": cluster, "at": at, "incident": "", "opened_at": at}
-    summary = f"a test of this webhook, asked for by {printable(author, 100)}: {printable(reason, TEXT_MAX)}"
-    return _cloud_event(f"{cluster}.{id_}", TEST, cluster, at, id_, data | {"summary": summary})
-
-
-def _cloud_event(id_: str, event: str, cluster: str, at: float, subject: str, data: dict[str, Any]) -> str:
-    made = {
-        "specversion": "1.0",
-        "id": id_,
-        "source": f"/rankpulse/{cluster}",
-        "type": f"rankpulse.{event}",
-        "subject": subject,
-        "time": utc(at),
-        "datacontenttype": "application/json",
-        "data": data,
-    }
-    return msgspec.json.encode(made).decode()
+def joined(incident: Incident, found: Diagnosis) -> Diagnosis:
+    """What is found of some nodes, with those that the incident tells of already: more of one cause."""
+    if set(incident.nodes) <= set(found.nodes):
+        return found
+    nodes = tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX]
+    culprits = tuple(dict.fromkeys((*incident.culprits, *found.culprits)))[:NAMED_MAX]
+    guilty = {member.rank for member in culprits}
+    summary = incident.summary
+    if not set(found.nodes) <= set(incident.nodes):
+        summary = f"{found.summary}; before it {', '.join(sorted(set(incident.nodes) - set(found.nodes))[:5])}"
+    return found._replace(
+        nodes=nodes,
+        culprits=culprits,
+        cascade=tuple(rank for rank in found.cascade if rank not in guilty),
+        confidence=max(incident.confidence, found.confidence),
+        summary=summary,
+        reasons=tuple(dict.fromkeys((*incident.reasons, *found.reasons))),
+    )
 
 
-def _data(incident: Incident, without: Sequence[str]) -> dict[str, Any]:
-    return {
-        "incident": incident.id,
-        "class": incident.klass,
-        "state": incident.state,
-        "outcome": incident.outcome,
-        "action": incident.action,
-        "action_reason": printable(incident.action_reason, TEXT_MAX),
-        "summary": printable(incident.summary, TEXT_MAX),
-        "reasons": [printable(reason, TEXT_MAX) for reason in incident.reasons[:REASONS_MAX]],
-        "confidence": incident.confidence,
-        "run_uid": incident.run_uid,
-        "run_id": printable(incident.run_id),
-        "round": incident.round,
-        "nodes": list(incident.nodes),
-        "without": list(without),
-        "culprits": [_culprit(member) for member in incident.culprits],
-        "order_id": incident.order_id,
-        "opened_at": incident.opened_at,
-        "closed_at": incident.closed_at,
-        "time_to_recover_s": incident.time_to_recover_s,
-        "resumed_from_step": incident.resumed_from_step,
-        "lost_steps": incident.lost_steps,
-        "explain": f"rankpulse explain {incident.id}",
-    }
+def dead(run: RunView, nodes: list[NodeView], culprits: list[Member], reason: str, confidence: float) -> Diagnosis:
+    """Nodes of one run that are dead: one diagnosis for all that fell silent together."""
+    names = tuple(node.name for node in nodes)
+    cascade = tuple(sorted(rank for rank, m in run.current.members.items() if m.node not in names))
+    who = names[0] if len(names) == 1 else f"{len(names)} nodes at once ({in_words(names)})"
+    return Diagnosis(
+        d.NODE_DEAD,
+        tuple(sorted(culprits, key=lambda member: member.rank))[:NAMED_MAX],
+        cascade,
+        names[:NAMED_MAX],
+        confidence,
+        (DEAD.one if len(names) == 1 else DEAD.many).format(who),
+        (reason,),
+        (),
+        max(node.silence_began() for node in nodes),
+    )
 
 
-def _culprit(member: Member) -> dict[str, str | int]:
-    return {"rank": member.rank, "node": member.node, "local_rank": member.local_rank, "pid": member.pid}
+def silent(node: NodeView, summary: str, reasons: tuple[str, ...], confidence: float) -> Diagnosis:
+    """It cannot be told what has become of one silent node."""
+    return Diagnosis(d.UNKNOWN, (), (), (node.name,), confidence, summary, reasons, (), missed(node))
+
+
+def unheard(nodes: list[NodeView], ceiling_s: float) -> Diagnosis:
+    """Nodes that have been silent for so long that somebody must look, whatever excused them."""
+    names = tuple(sorted(node.name for node in nodes))
+    reasons = tuple(dict.fromkeys(f"{node.name}: {node.suspect.reason or 'silent'}" for node in nodes[:4]))
+    form, since = beyond(ceiling_s), min(missed(node) for node in nodes)
+    return Diagnosis(form.klass, (), (), names[:NAMED_MAX], form.confidence, phrase(form, names), reasons, (), since)
+
+
+def in_words(names: Iterable[str], unnamed: int = 0) -> str:
+    """A few names, and how many more there are."""
+    named: Sequence[str] = list(names)
+    more = max(len(named) - NAMED_IN_WORDS, 0) + unnamed
+    return ", ".join(named[:NAMED_IN_WORDS]) + (f" and {more} more" if more else "")
+
+
+def missed(node: NodeView) -> float:
+    """When its deadline was over."""
+    return node.silent_since if node.silent_since is not None else node.heard_at()

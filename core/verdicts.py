@@ -1,6 +1,6 @@
 """Incidents about silent nodes that concern no round yet: opened once per cause, corrected in place, closed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 
 import msgspec
 
@@ -8,12 +8,15 @@ from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import policy
 from rankpulse.core import records as r
+from rankpulse.core.cuts import RACK_BEATS, by_time
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
-from rankpulse.core.records import Member
 from rankpulse.core.repeats import highest_step
-from rankpulse.core.views import NodeView, RoundView, RunView
+from rankpulse.core.rewording import form_of, without
+from rankpulse.core.suspects import CONVICTED
+from rankpulse.core.telling import Form, Word, in_words, phrase, said
+from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.weather import moved
 
 OF_SILENCE = (d.UNKNOWN, d.SIDECAR_DEAD, d.AGENT_CUT_OFF, d.NODE_DEAD)
@@ -46,15 +49,37 @@ class Verdicts:
 
     def tell(self, found: Diagnosis) -> None:
         """What is known of silent nodes by now, where no round has an incident of it."""
-        incident = next((i for name in found.nodes if (i := self.about(name)) is not None), None)
+        incident = self._fitting(found, found.klass)
         if incident is None:
-            self._desk.open(found)
+            incident = self._desk.open(found)
         elif incident.klass != found.klass or not set(found.nodes) <= set(incident.nodes):
-            self._correct(incident, found)
+            incident = self._correct(incident, found)
+        else:
+            return
+        self.part(found.nodes, incident)
+
+    def together(self, form: Form, words: list[Word]) -> None:
+        """The same of nodes that fell silent together: one incident, which others join that are as silent as they.
+
+        Also those that are seen better one after another: they leave the incident that said less of them.
+        """
+        about = self._about_each()
+        new = [word for word in words if _is_news(form, about.get(word.node.name))]
+        if not new:
+            return
+        same = self._same(form, words)
+        if same is None:
+            self.tell(said(form, new))
+            return
+        mine = [word for word in words if word in new or about[word.node.name].id == same.id]
+        self.part({word.node.name for word in new}, self._join(same, form, said(form, mine), mine))
 
     def adopt(self, run: RunView, found: Diagnosis) -> None:
-        """What was an incident of the fleet turns out to concern this round: it goes on as the round's."""
-        incident = next((i for name in found.nodes if (i := self.about(name)) is not None), None)
+        """What was an incident of the fleet turns out to concern this round: it goes on as the round's.
+
+        Not one that tells of others as well: of them nothing else is known than before.
+        """
+        incident = self._fitting(found)
         if incident is None:
             return
         place = {"run_uid": run.uid, "run_id": run.run_id, "round": run.current.number}
@@ -63,21 +88,37 @@ class Verdicts:
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         self._desk.change(incident, lambda i: book_of.restated(i, found))
 
+    def part(self, names: Collection[str], to: r.Incident) -> None:
+        """Of these `to` tells from now on: others that name them too go on without them, or are over."""
+        for incident in self._open():
+            gone = [name for name in incident.nodes if name in names] if incident.id != to.id else []
+            if len(gone) == len(incident.nodes) > 0:
+                self._desk.close(incident, book_of.SUPERSEDED, f"told of by incident {to.id}")
+            elif gone:
+                text = f"of {in_words(gone)} more is known: told of by incident {to.id}"
+                self._leave_out(incident, gone, text)
+
     def follow(self, returns: list[Return], *, seen: bool) -> None:
-        """Close what is over. `seen`: sight is good, and has been for long enough to know who is there."""
+        """Close what is over, for all or for some. `seen`: sight is good, and long enough to know who is there."""
         for back in returns:
             incident = self.about(back.node)
             if incident is not None:
                 moved(self._desk, incident, back)
         for incident in self._open() if seen else ():
-            why = [self._why_over(name, incident) for name in incident.nodes]
-            if why and all(why):
-                self._desk.close(incident, book_of.PASSED, why[0])
+            over = {name: why for name in incident.nodes if (why := self._why_over(name, incident))}
+            lasting = [name for name in over if self._lasts(name)]
+            if over and len(over) == len(incident.nodes):
+                self._desk.close(incident, book_of.PASSED, next(iter(over.values())))
+            elif lasting:  # it would draw in what is lost with them another time
+                self._leave_out(incident, lasting, f"over for {in_words(lasting)}: {over[lasting[0]]}")
 
     def is_back(self, name: str, round_: RoundView, since: float) -> bool:
-        """Whether this node speaks again since then, and its processes of the round still run."""
+        """Whether this node speaks again since then, and its processes of the round still run.
+
+        Any sign of life takes a conviction back by itself: while it stands, what was heard was heard before.
+        """
         node = self._desk.folder.fleet.nodes.get(name)
-        if node is None:
+        if node is None or node.suspect.state == CONVICTED:
             return False
         beat = node.beat if node.arrival.again_at > since else node.suspect.beat
         if beat is None:
@@ -99,76 +140,65 @@ class Verdicts:
     def _open(self) -> list[r.Incident]:
         return [i for i in self._desk.book.open() if not i.run_uid and i.klass in OF_SILENCE]
 
-    def _correct(self, incident: r.Incident, found: Diagnosis) -> None:
+    def _about_each(self) -> dict[str, r.Incident]:
+        """By node, the open incident about its silence."""
+        return {name: incident for incident in reversed(self._open()) for name in incident.nodes}
+
+    def _fitting(self, found: Diagnosis, klass: str = "") -> r.Incident | None:
+        """The incident that this is about: of this class, or of no others than these nodes."""
+        about = [i for name in found.nodes if (i := self.about(name)) is not None]
+        return next((i for i in about if i.klass == klass or set(i.nodes) <= set(found.nodes)), None)
+
+    def _same(self, form: Form, words: list[Word]) -> r.Incident | None:
+        """The incident that says this already of nodes whose silence began with theirs."""
+        detect, late_now = self._desk.settings.detect, self._desk.folder.fleet.deadlines.late
+        theirs = {word.node.name: word.node for word in words}
+        for incident in self._open():
+            late = {name: late_now[name] for name in incident.nodes if name in late_now}
+            if incident.klass != form.klass or not late:
+                continue
+            true = late.keys() <= theirs.keys() or form_of(incident, detect.silence_ceiling_s) == form
+            at_once = by_time([*(late | theirs).values()], RACK_BEATS * detect.heartbeat_interval_s)
+            if true and len(at_once) == 1:
+                return incident
+        return None
+
+    def _lasts(self, name: str) -> bool:
+        """Whether it is gone for good, or has been back for so long that it will not be lost again to the same."""
+        node, fleet = self._desk.folder.fleet.nodes.get(name), self._desk.folder.fleet
+        if node is None or node.leaving:
+            return True
+        back_at = max((fleet.anew.at, *(turn.at for turn in list(node.suspect.trail)[-1:])))
+        return self._desk.now - back_at >= self._desk.settings.detect.quiet_s
+
+    def _leave_out(self, incident: r.Incident, gone: list[str], why: str) -> None:
+        ceiling_s = self._desk.settings.detect.silence_ceiling_s
+        incident = self._desk.note(incident, why)
+        self._desk.change(incident, lambda i: without(i, gone, ceiling_s))
+
+    def _join(self, incident: r.Incident, form: Form, found: Diagnosis, words: list[Word]) -> r.Incident:
+        """More nodes of the same cause. Of very many not all are named; how many there are is said all the same."""
+        everybody = sorted({*incident.nodes, *(word.node.name for word in words)})
+        nodes, summary = tuple(everybody[:NAMED_MAX]), phrase(form, everybody)
+        if (nodes, summary) == (incident.nodes, incident.summary):
+            return incident
+        new = in_words(name for name in nodes if name not in incident.nodes)
+        if new:
+            incident = self._desk.change(incident, lambda i: book_of.noted(i, self._desk.at, f"likewise: {new}"))
+        return self._desk.change(incident, lambda i: book_of.restated(i, found._replace(nodes=nodes, summary=summary)))
+
+    def _correct(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
         """The same incident, seen better."""
         found = found._replace(nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX])
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         choice = policy.choose(found, policy.NOBODY)
-        self._desk.change(
+        return self._desk.change(
             incident,
             lambda i: book_of.restated(i, found),
             lambda i: book_of.decided(i, choice, self._desk.at),
         )
 
 
-def joined(incident: r.Incident, found: Diagnosis) -> Diagnosis:
-    """What is found of some nodes, with those that the incident tells of already: more of one cause."""
-    if set(incident.nodes) <= set(found.nodes):
-        return found
-    nodes = tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX]
-    culprits = tuple(dict.fromkeys((*incident.culprits, *found.culprits)))[:NAMED_MAX]
-    guilty = {member.rank for member in culprits}
-    summary = incident.summary
-    if not set(found.nodes) <= set(incident.nodes):
-        summary = f"{found.summary}; before it {', '.join(sorted(set(incident.nodes) - set(found.nodes))[:5])}"
-    return found._replace(
-        nodes=nodes,
-        culprits=culprits,
-        cascade=tuple(rank for rank in found.cascade if rank not in guilty),
-        confidence=max(incident.confidence, found.confidence),
-        summary=summary,
-        reasons=tuple(dict.fromkeys((*incident.reasons, *found.reasons))),
-    )
-
-
-def dead(run: RunView, nodes: list[NodeView], culprits: list[Member], reason: str, confidence: float) -> Diagnosis:
-    """Nodes of one run that are dead: one diagnosis for all that fell silent together."""
-    names = tuple(node.name for node in nodes)
-    cascade = tuple(sorted(rank for rank, m in run.current.members.items() if m.node not in names))
-    who = f"{names[0]} is" if len(names) == 1 else f"{len(names)} nodes at once ({in_words(names)}) are"
-    return Diagnosis(
-        d.NODE_DEAD,
-        tuple(sorted(culprits, key=lambda member: member.rank))[:NAMED_MAX],
-        cascade,
-        names[:NAMED_MAX],
-        confidence,
-        f"{who} dead: silent on every path",
-        (reason,),
-        (),
-        max(node.silence_began() for node in nodes),
-    )
-
-
-def silent(node: NodeView, klass: str, summary: str, reasons: tuple[str, ...], confidence: float) -> Diagnosis:
-    """Something short of death about one silent node."""
-    return Diagnosis(klass, (), (), (node.name,), confidence, summary, reasons, (), _missed(node))
-
-
-def unheard(nodes: list[NodeView], ceiling_s: float) -> Diagnosis:
-    """Nodes that have been silent for so long that somebody must look, whatever excused them."""
-    names = tuple(sorted(node.name for node in nodes))
-    reasons = tuple(dict.fromkeys(f"{node.name}: {node.suspect.reason or 'silent'}" for node in nodes[:4]))
-    summary = f"nothing has been heard of {in_words(names)} on any path for {ceiling_s:g} s"
-    return Diagnosis(
-        d.UNKNOWN, (), (), names[:NAMED_MAX], 0.3, summary, reasons, (), min(_missed(node) for node in nodes)
-    )
-
-
-def in_words(names: Iterable[str]) -> str:
-    """A few names, and how many more there are."""
-    named: Sequence[str] = list(names)
-    return ", ".join(named[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
-
-
-def _missed(node: NodeView) -> float:
-    return node.silent_since if node.silent_since is not None else node.heard_at()
+def _is_news(form: Form, incident: r.Incident | None) -> bool:
+    """Whether this says more of a node than the incident about it, if there is one: "unknown" never does."""
+    return incident is None or form.klass not in (incident.klass, d.UNKNOWN)

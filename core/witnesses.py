@@ -23,6 +23,7 @@ class Witnesses:
         self._now = 0.0
         self._runs: dict[str, list[RunView]] = {}
         self._peers: dict[str, Peers] = {}
+        self._words: dict[str, str] = {}
         self._places: dict[str, tuple[float, int, dict[str, list[Member]]]] = {}  # by run: when, round, its nodes
 
     def begin(self, now: float) -> None:
@@ -30,6 +31,7 @@ class Witnesses:
         self._now = now
         self._runs.clear()
         self._peers.clear()
+        self._words.clear()
         if self._places and not self._fleet.deadlines.late:
             self._places.clear()
 
@@ -57,7 +59,7 @@ class Witnesses:
     def alibi(self, node: NodeView) -> tuple[Peers, str] | None:
         """A run that moves, and could not without this node. Where one of its runs stands still that is used up."""
         mine = [self.peers(run) for run in self.runs(node)]
-        told = [peers.tell(self._beat_s) for peers in mine]
+        told = [self._tell(peers) for peers in mine]
         if STALLED in told:
             return None
         for peers, word in zip(mine, told, strict=True):
@@ -66,6 +68,13 @@ class Witnesses:
             if text is not None:
                 return peers, text
         return None
+
+    def _tell(self, peers: Peers) -> str:
+        """Their word, once per tick: a thousand silent nodes may be of one run."""
+        uid = peers.run.uid
+        if uid not in self._words:
+            self._words[uid] = peers.tell(self._beat_s)
+        return self._words[uid]
 
     def _steps(self, node: NodeView, run: RunView) -> list[int]:
         progress = run.current.progress

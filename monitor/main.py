@@ -222,10 +222,12 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _log_to_stderr() -> None:
+    """Our own lines, and what the store's client warns of."""
     if log.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s monitor %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    for logger in (log, logging.getLogger("rankpulse.store")):
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

@@ -96,7 +96,8 @@ class Store:
             joiner = self.get(KEYS.joiner(uid, place.node, place.launcher))
             assert isinstance(joiner, r.Joiner)
             assert not joiner.left
-            assert not (joiner.checking or joiner.refused), "its node was looked at, and found well"
+            assert not joiner.checking, "its node was looked at"
+            assert not joiner.refused, "and found well"
             assert joiner.join == place.join
             assert view is None or place.node not in view.cordons, "the decider knew of the cordon"
             self.used.add((uid, place))

@@ -96,6 +96,8 @@ class Drive:
         finally:
             self.watched_s += min(stretch.now, end) - begin
             self.store = {key: record for key, record in stretch.store.items() if not isinstance(record, r.Incident)}
+            if stretch.engine.epoch is not None:  # a monitor that goes on writes it a little later
+                self.store[CLUSTER.fleet_learned()] = stretch.engine.folder.memory.present(0.0)
 
 
 class _Stretch:

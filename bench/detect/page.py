@@ -1,7 +1,7 @@
 """The published page, made from reports: `python -m rankpulse.bench.detect.page docs/benchmarks REPORT.json ...`.
 
 One report per scale, as `rankpulse bench detect --out DIR` leaves it. Nothing on the page is typed by hand but its
-words: figures, and whether goals are met, come from the reports.
+words (`prose.py`): figures, and whether goals are met, come from the reports.
 """
 
 import json
@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rankpulse.bench.detect import parameters as z
-from rankpulse.bench.detect import replay, tables, tally
+from rankpulse.bench.detect import prose, replay, tables, tally
 from rankpulse.bench.detect.counting import rate
 from rankpulse.bench.detect.plot import svg
 from rankpulse.bench.detect.record import read
 from rankpulse.bench.detect.tables import between, number
 
 Report = dict[str, Any]
+USAGE: Final = (
+    "python -m rankpulse.bench.detect.page DIR REPORT.json ...: a directory for the page, and the report.json of each "
+    "`rankpulse bench detect --out`, that of --scale 1 among them"
+)
 STUDY: Final = {  # false restarts per 10,000 GPU-days on the study's stream; 100 job-days, one sender per rank
     "fixed 5 s": 684,
     "fixed 10 s": 149,
@@ -54,21 +58,21 @@ def page(reports: list[Report], recorded: list[dict[str, Any]], recording: str) 
     others = [report for report in reports if report is not main]
     ours = [row for row in main["detectors"] if row["name"] in (FAST, DEFAULT)]
     parts = [
-        _HEAD,
+        prose.head(),
         "## What was promised, what was measured\n\n" + goals(main),
         "## The same days through every detector\n\n" + _said(main),
         f"![detection time against false restarts]({_plot_name(main)})",
         tables.table(main["detectors"]),
-        _LIMITS.format(**_limits(main)),
+        prose.limits(_limits(main)),
         "### Racks, and the phase in which a node dies\n\n" + tables.racks(ours) + "\n\n" + tables.phases(ours),
-        "### Pauses of the monitor and of the store\n\n" + tables.pauses(main["pauses"]),
-        _LAYERS + tables.table(main["layers"]),
-        _MANNERS + tables.manners(main["manners"]),
+        prose.pauses_of() + tables.pauses(main["pauses"]),
+        prose.LAYERS + tables.table(main["layers"]),
+        prose.MANNERS + tables.manners(main["manners"]),
         *(_scaled(report) for report in others),
-        _RANKS + against_study(main),
-        _RECORDED.format(recording=recording) + replay.table(recorded),
-        _METHOD.format(blocked=z.BLOCKED_S),
-        "## Again\n\n" + "\n\n".join(_said(report) for report in reports) + "\n\n" + _AGAIN,
+        prose.ranks() + against_study(main),
+        prose.recorded(recording) + replay.table(recorded),
+        prose.method(main),
+        "## Again\n\n" + "\n\n".join(_said(report) for report in reports) + "\n\n" + prose.AGAIN,
     ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -78,10 +82,7 @@ def _said(report: Report) -> str:
     rank_days = [int(days * plan["seconds"] / z.DAY_S * z.RANKS) for days in (plan["days"], plan["more_days"])]
     days = f"{rank_days[0]:,} rank-days ({sum(rank_days):,} of default)"
     version = f"version {report['version']} (code {report['code']})"
-    return (
-        f"`{report['command']}`: {days}, {version}, {report['date']}, {report['machine']}, "
-        f"{report['took_s'] / 60:.0f} minutes."
-    )
+    return f"`{report['command']}`: {days}, {version}, {report['date']}, {report['machine']}."
 
 
 def _row(report: Report, name: str) -> dict[str, Any]:
@@ -211,104 +212,33 @@ def _plot_name(report: Report) -> str:
     return f"detection-x{report['scale']:g}.svg"
 
 
-def main(place: str, *paths: str) -> int:
-    """Write the page and its plots."""
-    reports = [json.loads(Path(path).read_text()) for path in paths]
-    reports.sort(key=lambda report: report["scale"] != 1.0)
+def main(place: str = "", *paths: str) -> int:
+    """Write the page and its plots. Returns 2 when it was asked wrongly."""
+    try:
+        reports = [json.loads(Path(path).read_text()) for path in paths]
+        reports.sort(key=lambda report: report["scale"] != 1.0)
+        if not reports or reports[0]["scale"] != 1.0:
+            print(USAGE, file=sys.stderr)
+            return 2
+        _write(Path(place), reports)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(f"the page cannot be made: {type(error).__name__}: {error}\n{USAGE}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _write(place: Path, reports: list[Report]) -> None:
     head, rows = read(replay.SAMPLE)
     beats = sum(row[0] == "h" for row in rows)
     recording = (
         f"{head.nodes} agents, {head.seconds:g} s, {beats:,} beats, etcd {head.etcd}, {head.machine}, seed {head.seed}"
     )
+    text = page(reports, replay.replay(replay.SAMPLE), recording)
+    place.mkdir(parents=True, exist_ok=True)
     for report in reports:
-        (Path(place) / _plot_name(report)).write_text(svg(report))
-    (Path(place) / "detection.md").write_text(page(reports, replay.replay(replay.SAMPLE), recording))
-    return 0
+        (place / _plot_name(report)).write_text(svg(report))
+    (place / "detection.md").write_text(text)
 
-
-_HEAD = """
-# Detection: how fast, and how often for nothing
-
-Every detector sees the same simulated days of a job of 1,024 ranks on 128 nodes ("trace Z"): the real `Engine` of
-rankpulse at two operating points, and the usual alternatives. Made by `python -m rankpulse.bench.detect.page`; no
-figure here was typed by hand.
-
-* **fast**: `preset = "fast"`, for when hardware that waits costs more than a restart.
-* **default**: the cost rule with a restart of 600 s, for when it does not.
-
-The trace's rates are chosen, not measured: nobody has published such rates. What to take from this page is how the
-detectors compare on equal ground, not how often a cluster of yours will restart for nothing.
-"""
-_LIMITS = """
-T_D: from the death to the detection. Job lost: 0.83 real failures a day times mean T_D, and 600 s for each false
-restart. In brackets: 95 % Poisson intervals.
-
-**What limits it.** A machine that is frozen and comes back says nothing on any path until then, and its job stands
-still: no evidence tells it from a dead one, so whoever convicts after T seconds also convicts the freezes that last
-longer. That alone costs at least {least} s a day, at T = {at} s; rack pauses that stall the job add {racks} s a day
-where a silent rack is given up after {rack_s} s. Measured of default: {default} s a day; the best fixed timeout loses
-{fixed} s. For fast the same arithmetic says {frontier} false restarts per 10,000 GPU-days, measured were {fast}.
-"""
-_LAYERS = """
-## What each layer of evidence buys
-
-The same engine at the fast point, from which information is withheld: its own sleep and the canary; the nodes' racks;
-addresses for direct looks; steps. Without steps it never is sure, so in all rows but the last any alarm about a silent
-node counts as a conviction, `unknown` as well as `node_dead`. The rule for many that are late at once rests on arrival
-times and is in force in every row.
-
-"""
-_MANNERS = """
-## How the ranks run together
-
-A dead node whose peers may run ahead is missed later: they move for some steps more, and while they do its job does not
-stand still. With local SGD they move until they meet again. Nobody may be excused for ever.
-
-"""
-_RANKS = """
-## One sender per rank
-
-The stream of the study that this benchmark continues, through the same detectors: whether the two agree within their
-Poisson intervals. There are eight times as many senders, so eight times as many of their stalls.
-
-"""
-_RECORDED = """
-## A recorded trace
-
-`rankpulse bench record`: real etcd, real sockets, one machine under stress of processors, network, store and watcher
-({recording}). In turns: busy processors, a late network, a stalled one, stopped agents, a stopped etcd, a watcher that
-does nothing, cut connections; at the end four agents are killed at once. Mistakes and alarms are about living nodes.
-
-"""
-_METHOD = """
-## How it is measured
-
-* **Trace.** All parameters are data in `bench/detect/parameters.py`. Each disturbance has a random stream of its own;
-  days are independent; the same seed gives the same figures whatever `--jobs` is. Seeds were not chosen.
-* **Stream.** What rankpulse sends: one beat per node and second through the store. A sender that stalls, stalls also as
-  an agent: a direct look finds its machine, and no answer.
-* **The engine is the real one**, told what a monitor would be told: beats when they arrive, its own canary only through
-  the same store, ticks four times a second unless the monitor itself is paused, answers to direct looks as the network
-  gives them. A burst of loss takes 60 % of packets in each direction, and TCP tries again; machines that are frozen,
-  cut off or dead say nothing; what took far longer than allowed because the monitor slept tells nothing. In outages of
-  the store its watch is lost after 6 s, its office after 5 to 8 s, and it comes back with a new listing. Every address
-  is taken as reached before. Progress is visible only through beats and answers that arrive.
-* **Stretches.** A conviction needs a node that was not heard for as long as the operating point says, so only stretches
-  around silences are driven (from 5 s for fast, 8 s for default), with at least 60 s of training before them, and with
-  the lateness that each node's deadline remembers of the minutes before; all other time counts as watched.
-  `rankpulse bench detect --straight` drives 200 rank-days at five times the disturbances without
-  leaving anything out and demands the same convictions within a tick; also of the engine without steps, which convicts
-  often.
-* **False restarts.** Days without deaths: every `node_dead` is a mistake, restarts the job, and blocks {blocked:g} s.
-* **Deaths** are injected at uniformly random moments of the same days, each in a stretch of its own. Those in outages,
-  elections, evaluations and checkpoints are not spared. For the usual detectors: 50 a day, for ours 10, and 2 racks.
-* **The cost rule** has learned from 20 other days of the same trace before the first, and real failures at the trace's
-  rate are part of what it knows. Each day begins with that experience.
-* **What is not in the trace**: partitions of the monitor alone, agents that crash, several jobs, real kernels.
-"""
-_AGAIN = """
-`rankpulse bench detect --quick` shows in less than a minute that everything works, and tells nothing.
-"""
 
 if __name__ == "__main__":
     sys.exit(main(*sys.argv[1:]))

@@ -23,9 +23,10 @@ from rankpulse.bench.detect.trace import Day
 from rankpulse.core import cost_rule
 from rankpulse.core import records as r
 from rankpulse.core.fleet_learned import HEALED_KEPT
+from rankpulse.core.fold_beats import MOVED_WITHIN_S
 
 LEAD_IN_S: Final = 60.0
-TAIL_S: Final = 5.0
+TAIL_S: Final = MOVED_WITHIN_S + 2.0  # so long it takes to know that a silence has healed by itself
 FLEET: Final = CLUSTER.fleet_learned()
 HEALED_S: Final = 2.0  # freezes and rack pauses longer than this are driven through, too: the cost rule learns of them
 

@@ -16,7 +16,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     days: int = 100  # our fast point and its deaths, and the usual detectors on our stream
     seconds: float = z.DAY_S  # of each day
-    more_days: int = 300  # after those, for the default point alone: it convicts rarely, and is cheap to follow
+    more_days: int = 100  # after those, for the default point alone: it convicts rarely, and is cheap to follow
     experience_days: int = 20  # other days that the cost rule has learned from before the first
     rank_days: int = 8  # the usual detectors on the study's stream, one sender per rank
     layer_days: int = 10
@@ -37,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def full(seed: int, scale: float, days: int | None) -> Plan:
     """At scale 1 everything; at the others only what compares the detectors."""
     days = (100 if scale == 1.0 else 24) if days is None else days
-    more = 3 * days if scale <= 1.0 else 0  # where disturbances are many, the default point convicts often enough
+    more = days if scale <= 1.0 else 0  # where disturbances are many, the default point convicts often enough
     plan = Plan(seed=seed, scale=scale, days=days, more_days=more)
     if scale == 1.0:
         return plan

@@ -33,6 +33,7 @@ from rankpulse.store.etcd import open_store
 
 START_S: Final = 45.0  # until every agent must have been heard
 LEAST_S: Final = 75.0
+NODES: Final = (8, 256)
 Row = list[Any]
 
 
@@ -53,8 +54,9 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(out: str, seconds: float, nodes: int, seed: int) -> int:
     """Record and write. Returns 0, 1 when it could not be recorded, 2 when asked wrongly."""
-    if nodes % z.NODES_PER_RACK or not 8 <= nodes <= 256 or seconds < LEAST_S or seconds > 86_400:
-        print(f"--nodes must be a multiple of 4 from 8 to 256, --seconds at least {LEAST_S:g}", file=sys.stderr)
+    wrong = _wrong(seconds, nodes) or _no_place(Path(out))
+    if wrong:
+        print(wrong, file=sys.stderr)
         return 2
     try:
         rows, head = asyncio.run(_record(seconds, nodes, seed))
@@ -65,6 +67,28 @@ def run(out: str, seconds: float, nodes: int, seed: int) -> int:
     heard = sum(row[0] == "h" for row in rows)
     print(f"{out}: {heard} beats of {nodes} nodes in {seconds:g} s, {len(head.table)} troubles", file=sys.stderr)
     return 0
+
+
+def _wrong(seconds: float, nodes: int) -> str:
+    if nodes % z.NODES_PER_RACK or not NODES[0] <= nodes <= NODES[1]:
+        low, high = NODES
+        return f"--nodes must be a multiple of {z.NODES_PER_RACK} from {low} to {high}, not {nodes}"
+    if not LEAST_S <= seconds <= z.DAY_S:  # nan lies nowhere
+        return f"--seconds must be between {LEAST_S:g} and {z.DAY_S:g}, not {seconds:g}"
+    return ""
+
+
+def _no_place(path: Path) -> str:
+    """Looked for before minutes are spent on what could not be kept."""
+    fresh = not path.exists()
+    try:
+        with open(path, "ab"):
+            pass
+        if fresh:
+            path.unlink()
+    except OSError as error:
+        return f"--out {path}: {error.strerror}: name a file that can be written"
+    return ""
 
 
 def write(path: Path, head: Head, rows: list[Row]) -> None:

@@ -57,9 +57,9 @@ def run(
     except BadPlace as error:
         print(error, file=sys.stderr)
         return 2
-    started = time.monotonic()
+    started, measured = time.monotonic(), code()
     shifts = list(_shifts(plan, workers, keeper))
-    report = _report(plan, shifts, time.monotonic() - started)
+    report = {**_report(plan, shifts, time.monotonic() - started), "code": measured}
     _deliver(report, place, json)
     return 0
 
@@ -137,7 +137,6 @@ def _report(plan: Plan, shifts: list[Shift], took_s: float) -> dict[str, Any]:
         "days": plan.days,
         "plan": msgspec.to_builtins(plan),
         "version": _version(),
-        "code": code(),
         "command": _command(plan),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()} {platform.release()}",

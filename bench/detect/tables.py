@@ -84,7 +84,7 @@ def manners(rows: list[dict[str, Any]]) -> str:
 
 
 def pauses(rows: list[dict[str, Any]]) -> str:
-    lines = ["| detector, pause | pauses of up to 45 s | convictions |", "|---" * 3 + "|"]
+    lines = ["| detector, pause | pauses | convictions |", "|---" * 3 + "|"]
     lines += [f"| {row['name']} | {row['pauses']} | {row['convictions']} |" for row in rows]
     return "\n".join(lines)
 

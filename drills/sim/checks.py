@@ -79,19 +79,35 @@ def one_restart_per_round(scene: Scene) -> str:
 
 
 def never_while_blind(scene: Scene) -> str:
-    """No order and no new conviction by a monitor that knew itself to be blind."""
+    """No order and no conviction from silence by a monitor that knew itself to be blind.
+
+    The end of a worker is the kernel's word, not silence: it is told of as soon as it is read, by a new leader too.
+    """
     for one in scene.new:
         decision = one.decision
         if decision is None or not decision.blind:
             continue
-        if isinstance(one.record, r.Order) or (isinstance(one.record, r.Incident) and _convicts(scene, one.record)):
+        record = one.record
+        if isinstance(record, r.Order) or (isinstance(record, r.Incident) and _from_silence(scene, record)):
             return f"{one.key} was decided by {decision.monitor} while blind ({decision.blind})"
     return ""
+
+
+def _from_silence(scene: Scene, incident: r.Incident) -> bool:
+    of_exits = incident.klass == "worker_dead" and bool(incident.evidence)
+    return _convicts(scene, incident) and not of_exits
 
 
 def _convicts(scene: Scene, incident: r.Incident) -> bool:
     before = scene.incidents.get(incident.id)
     return incident.state == "open" and (before is None or before.klass != incident.klass)
+
+
+def _named_anew(scene: Scene, incident: r.Incident) -> list[str]:
+    """The nodes of which it says this for the first time: more may join an incident that stands."""
+    before = scene.incidents.get(incident.id)
+    known = before.nodes if before is not None and before.klass == incident.klass else ()
+    return [node for node in incident.nodes if node not in known] if incident.state == "open" else []
 
 
 def only_when_armed(scene: Scene) -> str:
@@ -169,9 +185,9 @@ def dead_are_silent(scene: Scene) -> str:
     One that is silent for so long and comes back cannot be told from a dead one: counted, as mistaken.
     """
     for one, incident in scene.new_incidents():
-        if incident.klass != "node_dead" or not _convicts(scene, incident):
+        if incident.klass != "node_dead":
             continue
-        for node in incident.nodes:
+        for node in _named_anew(scene, incident):
             cause = scene.truth.silent(node, scene.now, HEALED_S)
             if cause is None:
                 return f"{incident.id}: {node} is called dead, and lives ({incident.summary})"
@@ -186,9 +202,9 @@ def agents_are_out(scene: Scene) -> str:
     What an outage of the store or a pause of the monitor looks like is neither.
     """
     for _one, incident in scene.new_incidents():
-        if incident.klass not in ("sidecar_dead", "agent_cut_off") or not _convicts(scene, incident):
+        if incident.klass not in ("sidecar_dead", "agent_cut_off"):
             continue
-        for node in incident.nodes:
+        for node in _named_anew(scene, incident):
             if scene.truth.silent(node, scene.now, BACK_S, SILENCES) is None:
                 return f"{incident.id}: the agent on {node} is called out ({incident.klass}), and is well"
     return ""

@@ -68,7 +68,7 @@ class Faults:
         job, worker = found
         truth = self._of_rank(kind, job, worker)
         exit_ = Exit(None, self.rng.choice((9, 11, 7))) if kind == p.CRASH else Exit(1, None)
-        text = ("RuntimeError", "CUDA error: an illegal memory access") if kind == p.ERROR else ("", "")
+        text = ("RuntimeError", _mishap(truth.number)) if kind == p.ERROR else ("", "")
         self.c.torchruns[worker.node].end(worker, exit_, *text)
         if job.style.noisy:
             self._echo(job, worker)
@@ -325,3 +325,12 @@ class Faults:
         lasts_s = self.rng.uniform(2.0, PASSES_MAX_S)
         self.heap.after(lasts_s, self._monitor_busy.discard, name)
         return self._cut(kind, [name], lasts_s)
+
+
+def _mishap(number: int) -> str:
+    """The words of an error, never the same twice: the same again, and no progress, would be the program's own fault.
+
+    In letters, since numbers in the words of an error do not tell it from another.
+    """
+    kernel = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+    return f"CUDA error: an illegal memory access in kernel_{kernel}"

@@ -76,7 +76,7 @@ def draw_style(rng: Random) -> Style:
 
 @dataclass
 class Job:
-    """One run. `able(node)`: whether the machine and its network let its ranks take part right now."""
+    """One run. `able`, by node: whether the machine and its network let its ranks take part right now."""
 
     heap: Heap
     rng: Random

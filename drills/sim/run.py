@@ -22,6 +22,7 @@ from rankpulse.store.api import Change
 
 WARM_S: Final = 75.0  # undisturbed, so that there is something to learn
 GAP_S: Final = 22.0  # between faults, on average
+LAST_S: Final = 60.0  # before the end no more faults, so that the last one has begun when recovery is demanded
 RECOVER_S: Final = 420.0  # after the last fault: all trains, nothing is open, nobody is blind
 LOOK_S: Final = 2.0
 IDLE_MAX_S: Final = 60.0  # the longest stay in any phase of a healthy job, with a margin
@@ -126,7 +127,7 @@ class Simulation:
                 self._check()
 
     def _strike(self) -> None:
-        if self.heap.now >= self._ends_at - 60.0:
+        if self.heap.now >= self._ends_at - LAST_S:
             return
         self.faults.strike()
         self.heap.after(0.5 + self._rng.expovariate(1.0 / GAP_S), self._strike)

@@ -97,3 +97,20 @@ async def test_an_address_that_cannot_be_had(run_dir: str, store: MemoryStore, l
         async with Desk(run_dir, store, listen=address).at_work() as desk:
             await eventually(desk.beat, 10, "a beat all the same")
     assert any(address in line and "goes on without" in line for line in desk.lines.texts)
+
+
+async def test_addresses_that_are_free_later_are_served_then(run_dir: str, store: MemoryStore) -> None:
+    with socket.socket() as page, socket.socket() as looks:
+        for holder in (page, looks):
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+        port, other = (int(holder.getsockname()[1]) for holder in (page, looks))
+        probe = {"listen": f"127.0.0.1:{other}"}
+        async with Desk(run_dir, store, listen=f"127.0.0.1:{port}", probe=probe).at_work() as desk:
+            await eventually(lambda: sum("tries again" in line for line in desk.lines.texts) == 2, 10, "two refusals")
+            page.close()
+            looks.close()
+            await eventually(lambda: sum("works again" in line for line in desk.lines.texts) == 2, 10, "both served")
+            assert '"node": "n1"' in await _fetch(port, "/healthz")
+            assert desk.agent.probe is not None
+            assert desk.agent.probe.address == f"127.0.0.1:{other}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 import sys
 import time
@@ -324,3 +325,31 @@ async def test_a_store_by_name_or_nowhere_holds_up_nothing() -> None:
 async def test_what_is_advertised_is_believed() -> None:
     async with serving(advertise="gpu07.example:9466") as server:
         assert server.address == "gpu07.example:9466"
+
+
+async def test_who_knocks_in_vain_and_is_believed_in_turns_cannot_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever has recorded a question can ask it again, and be answered, between two lines of junk."""
+    now = 0.0
+    beat = Beat(node="n1", inc=1, seq=2, at=3.0)
+    server = ProbeServer(
+        "n1", ProbeSettings(), lambda: beat, towards=(), name="m", clock=lambda: now, log=Log(logging.getLogger())
+    )
+    await server.open()
+    try:
+        for _ in range(20):
+            await say(server.address, b"junk\n")
+            await ask(server.address)
+        assert len(refusals(caplog)) == 1
+        now = 61.0
+        await say(server.address, b"junk\n")
+        await say(server.address, b"junk\n")
+    finally:
+        await server.close()
+    assert len(refusals(caplog)) == 2
+    assert "and 19 more" in refusals(caplog)[1]
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "was refused" in line]

@@ -15,12 +15,13 @@ from rankpulse.bench.detect import page, pauses, plot, straight, trace
 from rankpulse.bench.detect.deaths import die, victims
 from rankpulse.bench.detect.job import Death, Timeline
 from rankpulse.bench.detect.past import Past
-from rankpulse.bench.detect.patrol import Span, node_day, stretches
+from rankpulse.bench.detect.patrol import FLEET, TAIL_S, Span, node_day, patrol, stretches
 from rankpulse.bench.detect.plan import quick
-from rankpulse.bench.detect.points import FAST
+from rankpulse.bench.detect.points import DEFAULT, FAST
 from rankpulse.bench.detect.run import run
 from rankpulse.bench.detect.shift import work
 from rankpulse.bench.detect.trace import Spans
+from rankpulse.core.records import FleetLearned
 
 CLI = (sys.executable, "-m", "rankpulse.cli.main", "bench", "detect")
 
@@ -43,11 +44,21 @@ def test_no_pause_of_observer_or_store_convicts_anybody(kind: str) -> None:
     assert pauses.convicted(pauses.paused(1, 0, kind, 3), FAST) == 0
 
 
+def test_a_freeze_that_healed_is_learned_also_where_the_day_is_not_driven_on() -> None:
+    day = trace.make_day(1, 0, 1e-9, nodes=8, seconds=1700.0)
+    day = dataclasses.replace(day, freezes=Spans(np.array([300.0]), np.array([309.0]), np.array([2])))
+    found = patrol(day, node_day(day), Timeline(day), DEFAULT)
+    assert found.convicted == []
+    record = found.learned[FLEET]
+    assert isinstance(record, FleetLearned)
+    assert (record.healed, [round(seconds) for seconds in record.healed_s]) == (1, [10])
+
+
 def test_stretches_begin_early_enough_and_join() -> None:
     day = trace.make_day(1, 0, 1e-9, nodes=8, seconds=1700.0)  # before the first checkpoint, and after an evaluation
     silent = [Span(300.0, 305.0), Span(330.0, 332.0), Span(600.0, 606.0)]
     found = stretches(day, silent, 0.0)
-    assert [(span.begin, span.end) for span in found] == [(240.0, 337.0), (540.0, 611.0)]
+    assert [(span.begin, span.end) for span in found] == [(240.0, 332.0 + TAIL_S), (540.0, 606.0 + TAIL_S)]
     assert stretches(day, silent[:1], 280.0)[0].begin == 280.0
 
 
@@ -103,6 +114,17 @@ def test_the_command_names_every_detector(tmp_path: Path) -> None:
     assert plot.svg(report).count("<circle") + plot.svg(report).count("<polygon") == len(names)
     again = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(again.stdout)["detectors"] == report["detectors"]
+
+
+@pytest.mark.parametrize("reports", [[], ["none.json"], ["other.json"], ["broken.json"]], ids=str)
+def test_a_page_that_cannot_be_made_says_how_one_is(
+    tmp_path: Path, reports: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.json").write_text('{"scale": 5.0}')
+    (tmp_path / "broken.json").write_text('{"scale"')
+    assert page.main(str(tmp_path / "page"), *(str(tmp_path / name) for name in reports)) == 2
+    assert "that of --scale 1 among them" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
 
 
 @pytest.mark.parametrize("asked", [{"scale": 2.0}, {"days": 0}, {"jobs": 0}, {"seed": -1}])

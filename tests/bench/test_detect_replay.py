@@ -63,10 +63,23 @@ def test_troubles_take_turns_and_end_before_the_death() -> None:
     assert table[-1].kind == stress.DEATH
 
 
-@pytest.mark.parametrize(("seconds", "nodes"), [(10.0, 16), (120.0, 6), (120.0, 4)])
-def test_what_cannot_be_recorded_is_said(seconds: float, nodes: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert record.run("unused", seconds, nodes, 1) == 2
-    assert "--nodes" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("out", "seconds", "nodes", "said"),
+    [
+        ("x", 10.0, 16, "--seconds must be between 75 and 86400, not 10"),
+        ("x", float("nan"), 16, "--seconds must be between 75 and 86400, not nan"),
+        ("x", 120.0, 6, "--nodes must be a multiple of 4 from 8 to 256, not 6"),
+        ("x", 120.0, 4, "--nodes must be a multiple of 4 from 8 to 256, not 4"),
+        ("nowhere/x", 120.0, 8, "No such file or directory: name a file that can be written"),
+        (".", 120.0, 8, "Is a directory: name a file that can be written"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_at_once(
+    tmp_path: Path, out: str, seconds: float, nodes: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert record.run(str(tmp_path / out), seconds, nodes, 1) == 2
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.drill

@@ -30,7 +30,7 @@ def test_an_absent_contestant_says_why() -> None:
     assert missing == "" or "nvidia-resiliency-ext" in missing
 
 
-@pytest.mark.parametrize("args", [("--only", "nobody"), ("--repeat", "0"), ("--limit", "-1")])
+@pytest.mark.parametrize("args", [("--only", "nobody"), ("--repeat", "0"), ("--limit", "-1"), ("--limit", "nan")])
 def test_bad_arguments_are_named(args: tuple[str, ...]) -> None:
     done = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

@@ -16,7 +16,7 @@ from rankpulse.cli.main import app
 
 COMMANDS = (
     *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "arm", "disarm", "restart"),
-    *("doctor", "config", "bench", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance"),
+    *("doctor", "config", "bench", "sim", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance"),
     "breaker",
 )
 NEEDS_STORE = (
@@ -168,6 +168,31 @@ def test_files_that_a_file_names_are_looked_for_when_it_is_checked(tmp_path: Pat
     refused(here("config", "--check", str(path)), "/nonexistent/ca does not exist", "/nonexistent/p does not exist")
     refused(here("status", "--config", str(path)), "store.ca_file: /nonexistent/ca does not exist")
     assert here("config", "--config", str(path)).returncode == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"short\n", b"\xff" * 40])
+def test_a_file_of_tokens_that_cannot_serve_is_told_before_anything_starts(tmp_path: Path, content: bytes) -> None:
+    token, path = tmp_path / "token", tmp_path / "some.toml"
+    token.write_bytes(content)
+    token.chmod(0o600)
+    path.write_text(f'[probe]\ntoken_file = "{token}"\n')
+    said = f"probe.token_file {token}: each line must be a token of at least 16 characters"
+    refused(here("config", "--check", str(path)), said)
+    refused(here("up", "--config", str(path)), said)
+    assert len(here("up", "--config", str(path)).stderr.splitlines()) == 1
+
+
+def test_the_help_of_the_simulator_names_what_can_be_asked_for() -> None:
+    text = here("sim", "--help").stdout
+    for what in ("crash", "monitor_cut", "3 to 1,440", "overtaken", "clear"):
+        assert what in text
+
+
+def test_what_is_hardly_meant_is_said_of_a_good_file(tmp_path: Path) -> None:
+    (tmp_path / "rankpulse.toml").write_text("[detect]\nnode_dead_after_s = 60.0\n")
+    done = rankpulse("config", "--check", "rankpulse.toml", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "rankpulse.toml: good\n")
+    assert "rack_dead_after_s is 17 by the cost rule" in done.stderr
 
 
 def test_a_good_file_is_good_and_the_effective_settings_can_be_printed(tmp_path: Path) -> None:

@@ -60,9 +60,22 @@ def test_a_monitors_answer_is_joined_with_the_store() -> None:
 
 
 def test_without_a_monitor_live_figures_are_unknown() -> None:
-    (node,) = status._nodes(KNOWN, {})
+    (node,) = status._nodes(KNOWN, None)
     (run,) = status._runs(KNOWN, {})
+    assert status._standing(node) == ""
     assert (node["silence_s"], node["suspect"], run["step"], run["ranks"]) == (None,) * 4
+
+
+def test_a_node_that_was_stopped_on_purpose_is_told_from_one_that_is_silent() -> None:
+    def standing(page: dict[str, live.Node]) -> str:
+        (node,) = status._nodes(KNOWN, page)
+        return status._standing(node)
+
+    name = status._nodes(KNOWN, None)[0]["node"]
+    assert standing({name: live.Node(leaving=True)}) == "left: its agent said goodbye"
+    assert standing({name: live.Node(leaving=True, suspect=True)}).startswith("SUSPECT")
+    assert standing({}).startswith("not watched any more")
+    assert standing({name: live.Node()}) == ""
 
 
 def line(state: CheckpointState, page: live.Run | None = None) -> str:
@@ -154,7 +167,7 @@ async def test_urls_that_lead_nowhere_are_told(url: str) -> None:
 
 def test_who_is_slow_is_told_by_name_and_a_run_that_is_slow_as_a_whole_too() -> None:
     body = (
-        b'{"monitor":"m","nodes":{},"runs":{"r":{"pace":{"step_s":2.0,"usual_step_s":1.0,"slowdown":2.0},'
+        b'{"monitor":"m","nodes":{},"runs":{"r":{"pace":{"step_s":2.0,"usual_step_s":1.0,"slowdown":2.0,"slower":true},'
         b'"stragglers":[{"rank":3,"node":"a","ratio":1.6,"for_s":90,"why":"in phase data for 40% of the time"}]}}}'
     )
     state, error = live.understand("http://h:1", 200, body)

@@ -3,7 +3,9 @@
 import pytest
 from core_world import World
 
+from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.engine import Engine
 from rankpulse.core.settings import parse
 
 NODES = {"node-a": 2, "node-b": 2}
@@ -117,6 +119,41 @@ def test_a_new_leader_says_nothing_twice_and_counts_from_when_it_sees() -> None:
     world.successor(2)
     still(world, 300)
     assert only(world).id == first.id
+
+
+def test_a_standby_that_takes_over_has_counted_all_along() -> None:
+    world = World(HOURS)
+    procs = world.meets(NODES, 1)
+    world.run(20)
+    leader, standby = world.engine, Engine(world.settings, world.keys)
+    world.engine = standby
+    world.relist()
+    standby.step(ev.SightBack(world.now))
+    world.engine = leader
+    told, ticked = leader.step, leader.tick
+    leader.step = lambda event: (standby.step(event), told(event))[1]  # type: ignore[method-assign]
+    leader.tick = lambda *at: (standby.tick(*at), ticked(*at))[1]  # type: ignore[method-assign]
+    for proc in procs:
+        proc.phase = "paused"
+    still(world, 100)
+    world.engine = standby
+    standby.step(ev.TookOffice(2, world.now))
+    still(world, 30)
+    assert only(world).klass == "unknown"
+
+
+def test_a_monitor_that_was_not_there_counts_from_when_it_came() -> None:
+    world = World(HOURS)
+    procs = world.meets(NODES, 1)
+    world.run(20)
+    for proc in procs:
+        proc.phase = "paused"
+    still(world, 100)
+    world.successor(2)
+    still(world, 100)
+    assert world.incidents() == []
+    still(world, 40)
+    assert only(world).klass == "unknown"
 
 
 def test_a_round_that_is_hung_already_has_its_incident() -> None:

@@ -35,6 +35,20 @@ def test_presets_say_what_they_mean() -> None:
     assert len(default.by_rule) == 3
 
 
+def test_a_quiet_network_is_no_reason_to_wait_longer() -> None:
+    lan, default = preset("lan").detect, preset("default").detect
+    assert c.times(lan, None)[:3] == c.times(default, None)[:3]
+    assert (lan.margin_floor_s, lan.margin_cap_s) < (default.margin_floor_s, default.margin_cap_s)
+
+
+@pytest.mark.parametrize(("cost_s", "own_s"), [(5.0, 0.0), (60.0, 0.0), (600.0, 0.0), (5.0, 15.0)])
+def test_several_at_once_are_not_given_up_sooner_than_one_within_the_bound(cost_s: float, own_s: float) -> None:
+    detect = DetectSettings(restart_cost_s=cost_s, node_dead_after_s=own_s)
+    times = c.times(detect, None)
+    assert times.rack_s >= min(times.node_s, c.RACK_MOST_S)
+    assert times.rack_s <= c.RACK_MOST_S
+
+
 def test_a_fleet_whose_nodes_freeze_for_long_waits_longer_and_one_that_never_does_waits_less() -> None:
     usual = c.best_s(c.NODE, c.Known(), 600.0)
     freezing = c.Known(days=5000.0, deaths=30, healed_s=tuple([20.0] * 40), healed=40)

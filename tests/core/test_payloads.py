@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from rankpulse.core import records as r
+from rankpulse.core.announcing import body, takers
 from rankpulse.core.payloads import sending
 from rankpulse.core.settings import BadSettings, parse
 from rankpulse.core.signing import BadKey, key, sign
 from rankpulse.core.targets import ALERTMANAGER, CLOUDEVENTS, PAGERDUTY, SLACK, WebhookTarget
-from rankpulse.core.telling import body, takers
 from rankpulse.core.words import utc
 
 AT = 1_800_000_000.0

@@ -10,8 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankpulse.core import settings
+from rankpulse.core.doubts import doubts
 from rankpulse.core.settings import PRESETS, BadSettings, Settings, parse, preset
 from rankpulse.monitor import canary
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_meant_as_it_is(name: str) -> None:
+    assert doubts(preset(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"detect": {"node_dead_after_s": 0.5}}, "node_dead_after_s = 0.5 is less than"),
+        ({"detect": {"node_dead_after_s": 20.0, "rack_dead_after_s": 10.0}}, "sooner than one"),
+        ({"detect": {"node_dead_after_s": 20.0, "unwitnessed_after_s": 10.0}}, "than without"),
+        ({"detect": {"unwitnessed_after_s": 3.0}}, "node_dead_after_s 17.5 by the cost rule: with a witness"),
+        ({"detect": {"rack_dead_after_s": 3.0}}, "sooner than one"),
+        ({"detect": {"silence_ceiling_s": 5.0}}, "a person is called before"),
+        ({"probe": {"timeout_s": 4.0}}, "nobody waits for a look"),
+        ({"probe": {"timeout_s": 2.0, "interval_s": 0.1}}, "before it can come back"),
+    ],
+)
+def test_what_is_allowed_and_hardly_meant_is_said(tree: dict, words: str) -> None:
+    assert any(words in doubt for doubt in doubts(parse(tree)))
 
 
 def problems(tree: dict) -> list[str]:

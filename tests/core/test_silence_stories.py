@@ -288,6 +288,54 @@ def test_three_nodes_of_two_racks_are_not_given_up_without_a_witness() -> None:
     assert len(dead) == 1
 
 
+def test_many_agents_that_lose_the_store_at_once_page_once() -> None:
+    world = trained(TWELVE)
+    away = ("n00", "n04", "n05", "n06")
+    world.cut(*away)
+    world.run(40)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action, incident.nodes) == ("agent_cut_off", "page", away)
+    assert len(incident.trail) < 10
+    world.silent.clear()
+    world.run(5)
+    assert [(i.state, i.outcome) for i in world.incidents()] == [("closed", "passed")]
+
+
+def test_of_very_many_not_all_are_named_but_counted() -> None:
+    world = trained({f"n{n}": 1 for n in range(80)}, unreachable=True)
+    world.silent.update(f"n{n}" for n in range(70))
+    world.run(40)
+    [incident] = [i for i in world.incidents() if i.klass == "sidecar_dead"]
+    assert len(incident.nodes) == 64
+    assert "and 66 more" in incident.summary
+    world.run(20)
+    assert [i for i in world.incidents() if i.klass == "sidecar_dead"] == [incident]
+
+
+def test_agents_that_die_at_different_times_are_different_incidents() -> None:
+    world = trained(TWELVE)
+    for nodes in (("n00", "n01"), ("n07",)):
+        world.silent.update(nodes)
+        world.machines.update(dict.fromkeys(nodes, ev.REFUSED))
+        world.run(15)
+    world.run(25)
+    assert [(i.klass, i.nodes) for i in world.incidents()] == [
+        ("sidecar_dead", ("n00", "n01")),
+        ("sidecar_dead", ("n07",)),
+    ]
+
+
+def test_of_agents_that_were_lost_together_each_is_seen_better_by_itself() -> None:
+    world = trained(TWELVE)
+    world.cut("n00", "n01", "n02")
+    world.run(35)
+    world.machines["n01"] = ev.REFUSED
+    world.run(20)
+    told = {i.nodes: i.klass for i in world.incidents()}
+    assert told == {("n00", "n02"): "agent_cut_off", ("n01",): "sidecar_dead"}
+    assert all(len(i.trail) < 10 for i in world.incidents())
+
+
 # --- who watches
 
 
@@ -317,7 +365,7 @@ def test_looks_are_spaced_and_bounded() -> None:
     asked: dict[str, list[float]] = {}
     for probe in world.probes:
         asked.setdefault(probe.node, []).append(probe.number)
-    assert len(asked) == 64
+    assert len(asked) == 80, "in turns, where they are more than are looked at once"
     assert len(world.probes) <= 64 * (world.now - before) / world.settings.probe.interval_s
     assert len({probe.number for probe in world.probes}) == len(world.probes)
 

@@ -9,6 +9,7 @@ from core_world import Proc
 from phase_world import PATIENT_SIGHT, Light
 
 from rankpulse.core import events as ev
+from rankpulse.core.settings import parse
 
 NODES = {"node-a": 4, "node-b": 4, "node-c": 4, "node-d": 4}
 
@@ -103,6 +104,26 @@ def test_one_that_ends_its_steps_after_the_others_of_its_node_is_named() -> None
     assert "behind" in one["why"]
 
 
+def test_equal_ranks_that_are_often_a_step_apart_by_chance_are_no_stragglers() -> None:
+    keen = parse({"detect": {"observer_gap_s": 5.0, "straggler_factor": 1.13}})
+    job = Lockstep(nodes={"node-a": 8, "node-b": 8}, usual=(0.0, 0.5), world=Light(keen))
+    chance = job.rng.random
+
+    def show(proc: Proc) -> None:
+        Lockstep._show(job, proc)
+        proc.step -= chance() < 0.3
+
+    job._show = show  # type: ignore[method-assign]
+    job.run(4000)
+    assert job.said() == []
+
+
+def test_a_rank_that_sleeps_while_its_peers_sleep_too_cannot_be_told_until_it_says_so() -> None:
+    asleep = {"usual": (0.0, 0.1), "work": {6: 0.1}}
+    assert Lockstep(**asleep).run(300).told() == []  # type: ignore[arg-type]
+    assert [one["rank"] for one in Lockstep(**asleep, data={6: 0.5}).run(300).told()] == [6]  # type: ignore[arg-type]
+
+
 def test_a_host_that_runs_less_far_ahead_is_not_slow() -> None:
     assert Lockstep(ahead={rank: rank % 4 for rank in range(16)}).run(300).told() == []
 
@@ -185,6 +206,7 @@ def test_a_job_that_is_slow_as_a_whole_is_told_by_its_own_past() -> None:
     job.run(600)
     pace = job.world.engine.snapshot(job.world.now)["runs"]["job-1"]["pace"]
     assert pace["slowdown"] == pytest.approx(2.0, abs=0.25)
+    assert pace["slower"] is True
     assert job.told() == []
 
 

@@ -177,6 +177,20 @@ def test_the_longest_silent_are_looked_at_first_and_nobody_without_an_address() 
     assert len(looks.due(nodes, 110.0 + ProbeSettings().interval_s)) == AT_ONCE
 
 
+def test_where_more_are_suspected_than_are_looked_at_once_nobody_is_left_out() -> None:
+    looks, interval_s = Looks(ProbeSettings()), ProbeSettings().interval_s
+    nodes = [suspected(f"n{n:03d}", 100.0 - n / 1000) for n in range(3 * AT_ONCE)]
+    asked: dict[str, list[float]] = {}
+    for tick in range(40):
+        now = 110.0 + tick * interval_s / 2
+        found = looks.due(nodes, now)
+        assert len(found) <= AT_ONCE
+        for probe in found:
+            asked.setdefault(probe.node, []).append(now)
+    assert len(asked) == len(nodes)
+    assert {len(times) for times in asked.values()} <= {6, 7}
+
+
 def test_who_is_convicted_is_looked_at_rarely() -> None:
     looks, node = Looks(ProbeSettings()), suspected("dead", 1.0, state=s.CONVICTED)
     asked = [now for tenth in range(200) if looks.due([node], now := 10.0 + tenth / 10)]

@@ -18,10 +18,10 @@ from support import eventually
 from rankpulse.core import codec
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.announcing import body_of_test
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings, WebhookSettings, preset
 from rankpulse.core.targets import ALERTMANAGER, PAGERDUTY, SLACK, WebhookTarget
-from rankpulse.core.telling import body_of_test
 from rankpulse.monitor.clock import system
 from rankpulse.monitor.main import Monitor
 from rankpulse.monitor.vitals import Vitals

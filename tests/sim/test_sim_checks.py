@@ -76,6 +76,13 @@ def closed_before(scene: Scene) -> None:
     of(scene, incident())
 
 
+def one_too_many(scene: Scene) -> None:
+    """A node that is dead, and one that joins it without a cause."""
+    scene.truth.add(p.NODE, 40.0, nodes=("n1",))
+    scene.incidents["i2"] = incident(id="i2", klass="node_dead")
+    of(scene, incident(id="i2", klass="node_dead", nodes=("n1", "n2")))
+
+
 def frozen_long_ago(scene: Scene) -> None:
     scene.truth.add(p.FREEZE, 10.0, nodes=("n1",), until=40.0)
     of(scene, incident(id="i2", klass="node_dead"))
@@ -85,7 +92,8 @@ FORGED: list[tuple[str, Callable[[Scene], object]]] = [
     ("no_failure", lambda s: s.failures.append("m1: tick: KeyError")),
     ("one_restart_per_round", two_orders),
     ("never_while_blind", lambda s: of(s, order(), "its own key does not come back")),
-    ("never_while_blind", lambda s: of(s, incident(id="i2"), "the store is away")),
+    ("never_while_blind", lambda s: of(s, incident(id="i2", klass="node_dead"), "the store is away")),
+    ("never_while_blind", lambda s: of(s, incident(id="i2", evidence=()), "the store is away")),
     ("only_when_armed", unarmed),
     ("within_budget", lambda s: s.progress.update(run=4)),
     ("fenced", lambda s: of(s, order(epoch=2))),
@@ -96,6 +104,7 @@ FORGED: list[tuple[str, Callable[[Scene], object]]] = [
     ("only_what_is_broken", lambda s: of(s, order(round=3))),
     ("dead_are_silent", lambda s: of(s, incident(id="i2", klass="node_dead"))),
     ("dead_are_silent", frozen_long_ago),
+    ("dead_are_silent", one_too_many),
     ("agents_are_out", lambda s: of(s, incident(id="i2", klass="agent_cut_off"))),
     ("right_culprits", lambda s: of(s, incident(id="i2", culprits=(GUILTY, INNOCENT)))),
     ("right_culprits", lambda s: of(s, incident(id="i2", klass="collective_hang"))),
@@ -114,6 +123,12 @@ def test_each_rule_sees_the_world_that_breaks_it(rule: str, forge: Callable[[Sce
     forge(scene)
     assert getattr(checks, rule)(scene)
     assert broken(scene) is not None
+
+
+def test_an_exit_is_told_of_by_a_leader_that_does_not_see_yet() -> None:
+    scene = honest()
+    of(scene, incident(id="i2"), "its own key does not come back")
+    assert broken(scene) is None
 
 
 def test_no_rule_is_left_untested() -> None:

@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rankpulse.core import records as r
-from rankpulse.drills.sim.command import replay, run
+from rankpulse.drills.sim.command import run
 from rankpulse.drills.sim.plan import FAULTS, Options
 from rankpulse.drills.sim.run import Outcome, Simulation, Violation
+from rankpulse.drills.sim.shown import replay
 from rankpulse.drills.sim.tally import percentile, tally
 
 SMALL = Options(nodes=16, minutes=4.0)
@@ -88,19 +90,55 @@ def test_a_failure_is_told_with_the_command_that_replays_it(capsys: pytest.Captu
     assert total.failed == (7,)
 
 
-def test_what_cannot_be_simulated_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(range(1), Options(faults=("flood",))) == 2
-    assert "no fault named flood: choose among crash," in capsys.readouterr().err
-    assert run(range(0), Options()) == 2
-    assert run(range(1), Options(nodes=1)) == 2
-    assert run(range(2), Options(), trace="x") == 2
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"options": Options(faults=("flood",))}, "no fault named flood: choose among crash,"),
+        ({"options": Options(nodes=1)}, "--nodes must be between 2 and 1000, not 1"),
+        ({"options": Options(gpus=0)}, "--gpus must be between 1 and 64, not 0"),
+        ({"options": Options(minutes=float("nan"))}, "--minutes must be between 3 and 1440, not nan"),
+        ({"options": Options(minutes=float("inf"))}, "--minutes must be between 3 and 1440, not inf"),
+        ({"seeds": range(0)}, "--seeds must be between 1 and"),
+        ({"seeds": range(10**23)}, "--seeds must be between 1 and"),
+        ({"processes": -1}, "--processes must be between 0 and"),
+        ({"until": -5.0}, "--until must be a virtual second after 0, not -5"),
+        ({"until": 0.0}, "--until must be a virtual second after 0"),
+        ({"until": float("nan")}, "--until must be a virtual second after 0"),
+        ({"seeds": range(2), "trace": "x"}, "name it with --seed"),
+        ({"seeds": range(2), "verbose": True}, "name it with --seed"),
+        ({"trace": "/"}, "--trace /: Is a directory: name a file that can be written"),
+        ({"trace": "/nowhere/x"}, "--trace /nowhere/x: No such file or directory"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_simulated_is_refused_in_words(
+    asked: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(**{"seeds": range(1), "options": TINY, **asked}) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert (out, err.count("\n")) == ("", 1)
 
 
 def test_one_seed_is_told_on_stdout_and_verbose_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(range(5, 6), TINY, verbose=True, until=90.0) == 0
+    assert run(range(5, 6), TINY, verbose=True, until=110.0) == 0
     out, err = capsys.readouterr()
     assert "all rules held" in out
+    assert "nobody had to be well again" in out
     assert " met " in err
+
+
+def test_a_run_in_which_nothing_was_done_does_not_look_like_one_that_went_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(range(5, 6), TINY, until=20.0) == 0
+    told = capsys.readouterr().out
+    assert "NO FAULT WAS INJECTED" in told
+    assert "all rules held" not in told
+    assert run(range(5, 6), TINY, until=20.0, quiet=True) == 0
+    assert "NO FAULT WAS INJECTED" in capsys.readouterr().out
+    assert run(range(5, 6), TINY, until=20.0, as_json=True) == 0
+    assert "NO FAULT WAS INJECTED" in capsys.readouterr().err
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
