@@ -111,6 +111,8 @@ class Engine:
     def _seen(self, event: ev.Seen) -> None:
         if type(event.record) in _OURS:
             self._stored[event.key] = event.record
+            if self._sent.get(event.key) != event.record:  # a write that nobody waited for any more may come after it
+                self._sent.pop(event.key, None)
         self.folder.seen(event, self.epoch is not None)
 
     def _gone(self, event: ev.Gone) -> None:

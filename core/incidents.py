@@ -112,6 +112,8 @@ class Book:
             self.began.setdefault(incident.id, now)
         if self._all[incident.id] == incident:
             self._unconfirmed.discard(incident.id)
+        elif leading:  # an older word of ours, which was under way for longer than we waited for it
+            self._unconfirmed.add(incident.id)
 
     def relisted(self) -> None:
         """The store is listed anew: what it held before is not what it holds."""
