@@ -70,21 +70,20 @@ class Program(asyncio.AbstractEventLoop):
     def resume(self) -> None:
         self.paused, self.resumed_at = False, self._heap.now
         held, self._held = self._held, []
+        self.deliver(lambda: None)  # what was ready when it paused
         for call, args in held:
             self.deliver(call, *args)
 
     def kill(self) -> None:
         """Nothing of it runs any more."""
         self.dead = True
-        self._ready.clear()
         self._held.clear()
 
     def close(self) -> None:
         """After the end of the simulation: its coroutines are left, whatever state they are in."""
         self.dead = self.paused = False
         self.failure = None
-        for task in self._tasks:
-            self.deliver(task.cancel)
+        self.deliver(lambda: [task.cancel() for task in self._tasks])
         self.dead = True
 
     def deliver(self, call: Callable[[*Ts], Any], *args: *Ts) -> None:
@@ -97,7 +96,7 @@ class Program(asyncio.AbstractEventLoop):
         asyncio._set_running_loop(self)
         try:
             call(*args)
-            while self._ready and not self.dead:
+            while self._ready and not self.dead and not self.paused:  # also by its own doing
                 handle = self._ready.popleft()
                 if not handle.cancelled():
                     handle._run()
