@@ -57,7 +57,7 @@ def test_status_names_nodes_that_are_refused_with_the_reason(capsys: pytest.Capt
     nothing = {"leader": None, "monitor": None, "arm": None, "armed": False, "cordons": [], "runs": []}
     node = {
         "node": "n1", "host": "h", "incarnation": 1, "workers": 0, "beat_at": None, "silence_s": None,
-        "deadline_s": None, "suspect": None, "suspicion": None, "look": None,
+        "deadline_s": None, "suspect": None, "suspicion": None, "look": None, "leaving": False, "watched": True,
     }  # fmt: skip
     nodes = [{**node, "missing": {"preflight": WHY}}, {**node, "node": "n2", "missing": {"preflight": "gpu: unknown"}}]
     more = {"cluster": "c", "store": [], "refused": {}, "incidents_open": [], "nodes": nodes}

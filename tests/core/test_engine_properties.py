@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: never two orders for a round, never a raise, and always the same answer."""
+"""Whatever happens in whatever order: never two orders alike for a round, never a raise, and always the same answer."""
 
 from core_world import World
 from hypothesis import example, given, settings
@@ -85,8 +85,9 @@ def play(moves: list[tuple[str, int, int]]) -> World:
 @example([*[("round", 0, 0)] * 4, ("deposed", 1, 0)])  # the roster of a round that is forgotten is listed
 def test_any_story_ends_with_at_most_one_order_and_one_incident_per_round(moves: list[tuple[str, int, int]]) -> None:
     world = play(moves)
-    orders = [(order.run_uid, order.round) for order in world.orders()]
+    orders = [(order.run_uid, order.round, order.kind) for order in world.orders()]
     assert len(orders) == len(set(orders))
+    assert {order[:2] for order in orders if order[2] == "kill"} <= {o[:2] for o in orders if o[2] == "restart"}
     of_rounds = [(i.run_uid, i.round) for i in world.incidents() if i.run_uid and i.outcome != "passed"]
     assert len(of_rounds) == len(set(of_rounds)), world.incidents()
     assert not [line for line in world.said if "could not be folded" in line]

@@ -266,9 +266,12 @@ def test_silence_of_nearly_all_stops_actions_and_convicts_nobody() -> None:
     assert shown["blind"] is False
     world.thaw(*[f"n{n}" for n in range(6)])
     world.run(60)
-    assert world.engine.snapshot(world.now)["actions_stopped"] == ""
     ended = [(i.klass, i.outcome) for i in world.incidents()]
     assert ended == [("control_plane_delay", "passed"), ("breaker_open", "")], "only a person closes it"
+    assert world.engine.snapshot(world.now)["actions_stopped"].startswith("the breaker is open: 6 of 8 nodes")
+    world.ask("breaker_close", reason="the switch is back")
+    world.run(1)
+    assert world.engine.snapshot(world.now)["actions_stopped"] == ""
 
 
 def test_three_nodes_of_two_racks_are_not_given_up_without_a_witness() -> None:
