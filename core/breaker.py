@@ -43,9 +43,10 @@ class BreakerJudge:
         if len(silent | left_out) >= LEAST:  # as hardly ever: all nodes are counted
             why = tripped(silent, left_out, len(watched() | left_out), share)
         if why and not modes.open:
-            modes.breaker = r.Breaker(open=True, author=f"monitor, epoch {desk.epoch}", reason=why, at=desk.at)
+            opened = r.Breaker(open=True, author=f"monitor, epoch {desk.epoch}", reason=why, at=desk.at)
+            modes.say(opened)
             desk.folder.say("error", f"the breaker opens: {why}; {AFTER}")
-            desk.want(desk.keys.breaker(), modes.breaker, why)
+            desk.want(desk.keys.breaker(), opened, why)
         incident = desk.book.open_of_fleet(d.BREAKER_OPEN)
         if modes.open and incident is None:
             desk.open(_found(modes.open, tuple(sorted(silent | left_out)), desk.now), None, _CHOICE)

@@ -85,8 +85,9 @@ class Engine:
         for key in self.judge.unwanted():
             self._desired.pop(key, None)
         missing = [wanted for wanted in list(self._desired.values()) if self._missing(wanted)]
-        # incidents first: who finds the end of a run in the store does not look for what ended it
-        missing.sort(key=lambda wanted: not isinstance(wanted.record, r.Incident))
+        # the breaker before all: who finds an incident must not act on what it has stopped. Then incidents: who finds
+        # the end of a run in the store does not look for what ended it
+        missing.sort(key=lambda w: (not isinstance(w.record, r.Breaker), not isinstance(w.record, r.Incident)))
         writes = [self._action(wanted) for wanted in missing]
         looks, posts = self.judge.looks(self.sight), self.judge.posts()
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]

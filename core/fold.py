@@ -137,6 +137,7 @@ class Folder:
         """Decisions that never reached the store were none: they are taken again, from the evidence."""
         self.book.took_office()
         self.memory.took_office()
+        self.modes.took_office()
         stored, _ = self.spent
         self.pardoned = dict.fromkeys(stored.pardoned if stored is not None else ())
         self.fleet.mark_all_rosters()

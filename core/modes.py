@@ -29,10 +29,23 @@ class Modes:
     def __init__(self) -> None:
         self.arm: r.Arm | None = None
         self.runs: dict[str, r.RunMode] = {}
-        self.breaker: r.Breaker | None = None
+        self._breaker: r.Breaker | None = None  # as the store has it
+        self._said: r.Breaker | None = None  # by this monitor, until the store has it
         self.maintenance: dict[str, r.Maintenance] = {}
         self._arm_revision = 0
         self._run_revisions: dict[str, int] = {}
+
+    @property
+    def breaker(self) -> r.Breaker | None:
+        """As this monitor has said last; a write that failed takes nothing back, it is tried again."""
+        return self._said or self._breaker
+
+    def say(self, breaker: r.Breaker) -> None:
+        self._said = breaker
+
+    def took_office(self) -> None:
+        """Only what stands in the store was ever decided."""
+        self._said = None
 
     @property
     def open(self) -> str:
@@ -62,7 +75,9 @@ class Modes:
         self.runs[mode.run_uid], self._run_revisions[mode.run_uid] = mode, event.revision
 
     def breaker_seen(self, breaker: r.Breaker, event: ev.Seen, leading: bool) -> None:
-        self.breaker = breaker
+        self._breaker = breaker
+        if breaker == self._said:
+            self._said = None
 
     def maintained(self, maintenance: r.Maintenance, event: ev.Seen, leading: bool) -> None:
         self.maintenance[maintenance.node] = maintenance
@@ -72,7 +87,7 @@ class Modes:
         if kind is r.Arm:
             self.arm, self._arm_revision = None, 0
         elif kind is r.Breaker:
-            self.breaker = None
+            self._breaker = None
         elif kind is r.RunMode:
             self.runs.pop(str(names["run_uid"]), None)
         elif kind is r.Maintenance:
@@ -80,7 +95,7 @@ class Modes:
 
     def relisted(self) -> None:
         """What the listing repeats is there."""
-        self.arm, self._arm_revision, self.breaker = None, 0, None
+        self.arm, self._arm_revision, self._breaker = None, 0, None
         self.runs.clear()
         self._run_revisions.clear()
         self.maintenance.clear()

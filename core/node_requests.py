@@ -97,7 +97,7 @@ def _close_breaker(desk: Desk, request: r.Request) -> str:
         return "the breaker is closed"
     record = r.Breaker(open=False, author=request.author, reason=request.reason, at=request.at)
     desk.want(desk.keys.breaker(), record, f"the breaker is closed: {request.reason}")
-    desk.folder.modes.breaker = record
+    desk.folder.modes.say(record)
     desk.folder.say("warning", f"the breaker is closed by {request.author}: {request.reason}")
     return ""
 

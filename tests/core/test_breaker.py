@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from silence_world import SilenceWorld
 
+from rankpulse.core import codec
+from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.breaker import tripped
 
@@ -63,6 +65,32 @@ def test_half_the_fleet_silent_at_once_is_not_restarted_and_pages(racks: bool) -
     assert (incident.action, incident.state, incident.nodes) == ("page", "open", HALF)
     assert "4 of 8 nodes at once: 4 silent (n0, n1, n2, n3)" in incident.summary
     assert "rankpulse breaker close" in incident.action_reason
+
+
+def test_an_opening_that_could_not_be_written_is_written_anew_and_told_once() -> None:
+    world = trained()
+    world.die(*HALF)
+    world.refuse_writes = True
+    while not world.engine.folder.modes.open:
+        world.run(0.1)
+    world.refuse_writes = False
+    world.relist()
+    world.run(60)
+    [incident] = opened(world)
+    assert incident.state == "open"
+    assert codec.decode(r.Breaker, world.store[world.keys.breaker()][0]).open
+
+
+def test_the_breaker_is_written_before_any_incident_of_its_tick() -> None:
+    """A leader that dies in between must leave no reason to act on."""
+    world = trained()
+    world.die(*HALF)
+    world.run(40)
+    wrote = [action.record for action in world.actions if isinstance(action, ev.Write)]
+    first = next(n for n, record in enumerate(wrote) if isinstance(record, r.Breaker))
+    dead = [n for n, record in enumerate(wrote) if isinstance(record, r.Incident) and record.klass == "node_dead"]
+    assert dead
+    assert first < min(dead)
 
 
 def closed_by_itself(world: SilenceWorld) -> None:
