@@ -110,7 +110,7 @@ def half_silent(fleet: Fleet, _receiver: Receiver) -> None:
 
 
 def opened_once(fleet: Fleet) -> bool:
-    return len(fleet.written(fleet.keys.breaker())) == 1
+    return len({value for _, value in fleet.written(fleet.keys.breaker())}) == 1
 
 
 def crash_again(fleet: Fleet, _receiver: Receiver) -> None:
