@@ -134,14 +134,14 @@ def explore(story: Story, *, standby: bool, every: int = 1, first: int = 0) -> I
             if (count + first) % every:
                 continue
             reading, writing = os.pipe()
-            if not fork():
+            if not (child := fork()):
                 os.close(reading)
                 told.append(writing)
                 return way
             os.close(writing)
             with open(reading, "rb") as pipe:
                 came.append(Came(standby, call, way, *json.loads(pipe.read() or b'["?", ["the play broke off"], 0]')))
-            os.wait()
+            os.waitpid(child, 0)
         return ""
 
     told: list[int] = []
