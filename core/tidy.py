@@ -21,11 +21,18 @@ class Tidy:
         self._desk, self._suspicions = desk, suspicions
 
     def release(self, run: RunView, round_: RoundView) -> None:
-        """Exits may go once an incident *in the store* cites them, or when the round is long past and judged."""
+        """Exits may go once an incident *in the store* cites them, or when the round is long past and judged.
+
+        Not while the incident of a present round of ours is open: what is ordered rests on who is dead and held, also
+        under the next leader.
+        """
         if not round_.exits or self.released(round_):
             return
         desk, book = self._desk, self._desk.book
         incident = book.of_round(run.uid, round_.number)
+        going = run.joint is not None and round_ is run.current
+        if going and incident is not None and incident.state == book_of.OPEN:
+            return
         told = incident is not None and book.told(incident)
         last = max(exit_.received_at for exit_ in round_.exits.values())
         past = round_ is not run.current and desk.now - last > desk.settings.detect.stop_settle_s

@@ -162,9 +162,9 @@ What flatters ours:
 * **The rates are known to it.** The cost rule's priors are the rates of this trace at scale 1, and the times of fast
   ({fast_s} s for a node) and the bound for racks ({bound} s) were chosen with this trace in sight. At the other scales
   its priors of silences are wrong by the same factor: that is what those tables are for.
-* **These very days have taught it something.** A first run of them, at another version, had 12 false restarts of fast in
-  100 days. Three came of a single direct look that a burst of loss had swallowed while no peer could tell; since then
-  looks must get nothing back for {looks} s, and fast looks every {fast_look} s. So fast is a little fitted to seed 1.
+* **These very days have taught it something.** A first run of them, at another version, had 12 false restarts of fast.
+  Three came of a single direct look that a burst of loss had swallowed while no peer could tell; since then looks must
+  get nothing back for {looks} s, and fast looks every {fast_look} s. So fast is a little fitted to seed 1.
 * **The canary sees every fault of the store.** In the trace the store fails for everybody at once, and so for the
   monitor's own key, too. One that is late for some nodes and not for the monitor is in it as bursts of loss only.
 * **What else is not in the trace**: partitions of the monitor alone, agents that crash, several jobs, real kernels.

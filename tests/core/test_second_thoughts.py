@@ -59,6 +59,24 @@ def test_nothing_is_ordered_for_an_exception_before_its_cause_had_time_to_be_tol
     assert [[member.node for member in one.culprits] for one in world.incidents()] == [["node-b"], ["node-b"]]
 
 
+@pytest.mark.parametrize("waited_s", [0.0, 0.1, 0.3, 0.5])
+def test_a_leader_that_dies_while_an_exception_waits_for_its_cause_leaves_one_order(waited_s: float) -> None:
+    """Its successor has to see that a worker is dead and held: nothing else tells of it."""
+    world = World()
+    world.arm()
+    world.meets(TWO, 1, uid="job-1")
+    world.run(30.0)
+    world.ends(world.procs[0], code=1, error="MyTimeout", message="no batch from the reader", held=True)
+    while world.incidents() == []:
+        world.run(0.1)
+    world.run(waited_s)
+    world.successor(2)
+    world.run(3.0)
+    [order] = world.of_kind("restart")
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action, incident.order_id) == ("worker_dead", "restart", order.order_id)
+
+
 def test_beyond_the_ceiling_there_is_one_word_for_a_silence() -> None:
     world = SilenceWorld(settings=settings(silence_ceiling_s=60.0))
     world.joins({"n0": 1, "n1": 1})
