@@ -31,17 +31,13 @@ def _out_of_order(detect: DetectSettings) -> Iterator[str]:
         ("rack_dead_after_s", times.rack_s, "several nodes at once are given up sooner than one"),
     ):
         if other_s < times.node_s and not {name, "node_dead_after_s"} <= set(times.by_rule):
-            one, other = (f"{value:g}{_by(key, times)}" for key, value in _both(name, other_s, times))
-            yield f"detect.{name} is {one}, detect.node_dead_after_s {other}: {why}"
+            one, node = f"{other_s:g}{_by(name, times)}", f"{times.node_s:g}{_by('node_dead_after_s', times)}"
+            yield f"detect.{name} is {one}, detect.node_dead_after_s {node}: {why}"
     if detect.silence_ceiling_s < detect.sidecar_dead_after_s:
         yield (
             f"detect.silence_ceiling_s = {detect.silence_ceiling_s:g} is less than detect.sidecar_dead_after_s "
             f"({detect.sidecar_dead_after_s:g}): a person is called before it can be told that only the agent is gone"
         )
-
-
-def _both(name: str, other_s: float, times: cost_rule.Times) -> tuple[tuple[str, float], tuple[str, float]]:
-    return (name, other_s), ("node_dead_after_s", times.node_s)
 
 
 def _by(name: str, times: cost_rule.Times) -> str:

@@ -91,7 +91,7 @@ class Suspect:
     asked_at: float = -math.inf
     asked: dict[int, float] = field(default_factory=dict)  # looks under way -> when they were asked for
     look: Look | None = None
-    silent_since: float = math.inf  # the first of the looks that got nothing back, without a break
+    unanswered_since: float = math.inf  # the first of the looks that got nothing back, without a break
     alive_since: float = -math.inf  # the first of the looks that have spoken for its machine without a break
     beat: Beat | None = None  # what its agent said in this silence, by a look
     trail: deque[Turn] = field(default_factory=lambda: deque(maxlen=TRAIL_KEPT))
@@ -123,7 +123,7 @@ class Suspect:
         newest = self.look is None or number > self.look.number
         if newest:
             self.look = Look(number, answer, detail, now)
-            self.silent_since = min(self.silent_since, now) if answer == ev.SILENT else math.inf
+            self.unanswered_since = min(self.unanswered_since, now) if answer == ev.SILENT else math.inf
         if fact is not None:
             self.life_at, self.mute = max(self.life_at, now), False
             self.learn(fact, now, f"a direct look: {answer}{f', {detail}' if detail else ''}")
@@ -150,10 +150,10 @@ class Suspect:
 
     def silent_to_looks_s(self) -> float:
         """For how long all looks have got nothing: a single one is lost where packets are."""
-        return self.look.at - self.silent_since if self.look is not None and self.look.answer == ev.SILENT else 0.0
+        return self.look.at - self.unanswered_since if self.look is not None and self.look.answer == ev.SILENT else 0.0
 
     def _over(self) -> None:
         self.vouched = self.mute = self.grouped = self.in_group = False
-        self.beat, self.muted_s, self.silent_since = None, 0.0, math.inf
+        self.beat, self.muted_s, self.unanswered_since = None, 0.0, math.inf
         self.asked.clear()
         self.asked_at = -math.inf

@@ -8,6 +8,7 @@ from rankpulse.bench.detect.points import DEFAULT, FAST
 from rankpulse.bench.detect.tables import number
 from rankpulse.bench.detect.tally import FAILURES_PER_JOB_DAY, LEAST_FOR_P99
 from rankpulse.core import cost_rule
+from rankpulse.core.silence import LOOKS_S
 
 Report = dict[str, Any]
 
@@ -56,6 +57,8 @@ def method(report: Report) -> str:
         per_node=z.RANKS_PER_NODE,
         fast_s=number(cost_rule.times(fast.detect, None).node_s),
         bound=number(cost_rule.RACK_MOST_S),
+        looks=number(LOOKS_S),
+        fast_look=number(fast.probe.interval_s),
         nvrx=nvrx.NAME,
         nvrx_first=number(nvrx.FIRST_S),
     )
@@ -159,6 +162,9 @@ What flatters ours:
 * **The rates are known to it.** The cost rule's priors are the rates of this trace at scale 1, and the times of fast
   ({fast_s} s for a node) and the bound for racks ({bound} s) were chosen with this trace in sight. At the other scales
   its priors of silences are wrong by the same factor: that is what those tables are for.
+* **These very days have taught it something.** A first run of them, at another version, had 12 false restarts of fast.
+  Three came of a single direct look that a burst of loss had swallowed while no peer could tell; since then looks must
+  get nothing back for {looks} s, and fast looks every {fast_look} s. So fast is a little fitted to seed 1.
 * **The canary sees every fault of the store.** In the trace the store fails for everybody at once, and so for the
   monitor's own key, too. One that is late for some nodes and not for the monitor is in it as bursts of loss only.
 * **What else is not in the trace**: partitions of the monitor alone, agents that crash, several jobs, real kernels.
