@@ -25,6 +25,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     peer: int | None = None  # the other rank, of a send or receive
     state: str = ENQUEUED
     site: str = ""  # where in the program it was called
+    order: int | None = None  # its place among all that the rank called, over all groups
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
@@ -34,7 +35,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     enqueued: int | None = None  # sequence number of the last one that the host called
     started: int | None = None  # that the device began; None where this is not recorded
     completed: int | None = None  # that ended
-    open: tuple[Operation, ...] = ()  # those that had not ended
+    open: tuple[Operation, ...] = ()  # those that had not ended, and the last that did
 
 
 class Rank(msgspec.Struct, frozen=True):
