@@ -211,6 +211,22 @@ def explain(
     show.as_json(found) if as_json else book.page(found)
 
 
+@app.command()
+def diagnose(
+    snapshot: Annotated[
+        str, typer.Argument(metavar="FILE", help="A job snapshot as JSON (docs/snapshots.md); '-': stdin.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Who froze the job, by a snapshot of it: class, culprits, cascade, what to do, and why. Needs no cluster.
+
+    Example: rankpulse diagnose snapshot.json --json
+    """
+    from rankpulse.cli import diagnose as room
+
+    room.run(snapshot, as_json)
+
+
 for command in acting.COMMANDS:
     app.command()(command)
 

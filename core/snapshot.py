@@ -35,7 +35,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     enqueued: int | None = None  # sequence number of the last one that the host called
     started: int | None = None  # that the device began; None where this is not recorded
     completed: int | None = None  # that ended
-    open: tuple[Operation, ...] = ()  # those that had not ended, and the last that did
+    open: tuple[Operation, ...] = ()  # those that had not ended, and the last few that did
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Rank(msgspec.Struct, frozen=True):
     error: str = ""  # its exception, last line
     error_at: float | None = None
     log: tuple[str, ...] = ()  # its last lines
-    loss: str = ""  # what the trainer reported: a number, nan, inf
+    loss: float | str = ""  # what the trainer reported; JSON has no NaN: "nan", "inf"
     loaders: "Loaders | None" = None
     dump: str = ""  # why there are no positions, where there are none: "no answer", "not collected" ...
     positions: tuple[Position, ...] = ()

@@ -1,0 +1,117 @@
+"""What an earlier failure of the same kind changes: a bad node, or a program that will only fail once more."""
+
+import msgspec
+
+from rankpulse.core import policy, signs
+from rankpulse.core import verdict as v
+from rankpulse.core.causes_hardware import name
+from rankpulse.core.causes_monitor import is_lemon, spares
+from rankpulse.core.remembered import Past, past
+from rankpulse.core.scene import Scene
+from rankpulse.core.verdict import Cause, Culprits, Gpu, step
+
+OWN = (v.WORKER_DEAD, v.COLLECTIVE_HANG, v.STARTUP_FAILURE, v.OOM, v.NUMERICAL, v.COLLECTIVE_MISMATCH, v.DATA_STALL)
+OF_MACHINE = (v.GPU_FAULT, v.NODE_DEAD, v.NVLINK_DOMAIN)
+_DEVICE_SIGNS = (
+    signs.CUDA,
+    signs.ILLEGAL_INSTRUCTION,
+    signs.ECC,
+    signs.GPU_LOST,
+    signs.XID,
+    signs.CONTAINED,
+    signs.NVLINK,
+)
+
+
+def with_past(scene: Scene, cause: Cause) -> Cause:
+    """The cause, as the past makes one see it."""
+    before = past(scene, cause)
+    if not before.same:
+        return _spare(scene, _quarantined(scene, cause))
+    told = f"the same failure was seen {len(before.same)} time{'s' * (len(before.same) > 1)} before"
+    nodes = before.seen.nodes
+    told += f", on {', '.join(nodes[:8])}" if nodes else ""
+    told += f"; the last fix ({before.seen.last_action}) did not hold" if before.seen.last_action else ""
+    cause = msgspec.structs.replace(cause, reasons=(*cause.reasons, told))
+    if cause.klass in OF_MACHINE:
+        return _spare(scene, _machine(cause, before))
+    by_program = bool(before.at_step) and signs.sign(cause.fault) not in _DEVICE_SIGNS
+    if before.on_node and not before.elsewhere and not by_program and _has_others(scene, cause):
+        return _bad_node(scene, cause, before)
+    if cause.klass in OWN and (before.elsewhere or before.at_step or cause.klass == v.COLLECTIVE_MISMATCH):
+        return _program(cause, before)
+    return cause
+
+
+def _has_others(scene: Scene, cause: Cause) -> bool:
+    """Blame of a node says something only where there are others, and it is not all of them."""
+    return bool(cause.culprits.nodes) and len(cause.culprits.nodes) < len(scene.node_names)
+
+
+def _quarantined(scene: Scene, cause: Cause) -> Cause:
+    """Another failure on a node that had several of other kinds: bad luck is less likely than a bad node."""
+    nodes = cause.culprits.nodes
+    if cause.klass not in (*OWN, v.NETWORK_STALL) or len(nodes) != 1 or not _has_others(scene, cause):
+        return cause
+    if not is_lemon(scene, nodes[0]):
+        return cause
+    return msgspec.structs.replace(
+        cause,
+        action=policy.RESTART_WITHOUT,
+        steps=(step(v.RESTART_EXCLUDING, *nodes), step(v.DRAIN_REBOOT, *nodes)),
+        reasons=(*cause.reasons, f"{nodes[0]} failed again and again, with other failures"),
+        hints=(*cause.hints, "keep it in quarantine until it has passed a burn-in"),
+    )
+
+
+def _machine(cause: Cause, before: Past) -> Cause:
+    if not before.on_node or cause.action == policy.DRAIN:
+        return cause
+    hint = "stop the restarts on it: reset, test, and replace it if it comes again"
+    return msgspec.structs.replace(cause, confidence=max(cause.confidence, 0.95), hints=(*cause.hints, hint))
+
+
+def _bad_node(scene: Scene, cause: Cause, before: Past) -> Cause:
+    """Twice the same on one node and never elsewhere: the node, not the program."""
+    nodes = tuple(n for n in cause.culprits.nodes if any(n in (f.node, *f.nodes) for f in before.on_node))
+    device = signs.sign(cause.fault) in _DEVICE_SIGNS or cause.klass == v.GPU_FAULT
+    gpus = cause.culprits.gpus or tuple(
+        Gpu(scene.ranks[r].node, scene.ranks[r].gpu) for r in cause.culprits.ranks if device and r in scene.ranks
+    )
+    klass = v.GPU_FAULT if device else cause.klass
+    why = "the same failure on the same node and nowhere else: it is the node, not the program"
+    repair = step(v.RESET_GPU, *map(name, gpus)) if device else step(v.DRAIN_REBOOT, *nodes)
+    return msgspec.structs.replace(
+        cause,
+        klass=klass,
+        kind="gpu_fault" if device else "host_fault",
+        culprits=msgspec.structs.replace(cause.culprits, nodes=nodes, gpus=gpus if device else cause.culprits.gpus),
+        confidence=max(cause.confidence, 0.9),
+        reasons=(*cause.reasons, why),
+        action=policy.RESTART_WITHOUT,
+        steps=(step(v.RESTART_EXCLUDING, *nodes), repair),
+        hints=(*cause.hints, "run the vendor's diagnostics before it comes back"),
+    )
+
+
+def _program(cause: Cause, before: Past) -> Cause:
+    """The same on other nodes, or at the same step: it will only fail once more."""
+    where = "at the same step" if before.at_step else "on other nodes too"
+    return msgspec.structs.replace(
+        cause,
+        kind=cause.kind
+        if cause.kind in ("desync", "orphan_process")
+        else ""
+        if cause.klass in (v.COLLECTIVE_MISMATCH, v.DATA_STALL)
+        else "app_bug",
+        confidence=max(cause.confidence, 0.9),
+        reasons=(*cause.reasons, f"the same failure {where}: it is the program's own, and will only come once more"),
+        action=policy.PAGE if cause.kind == "orphan_process" else policy.STOP,
+        steps=cause.todo if cause.kind == "orphan_process" else (v.TELL_USER,),
+    )
+
+
+def _spare(scene: Scene, cause: Cause) -> Cause:
+    """Whether there will be a machine for the next failure."""
+    few = spares(scene)
+    return msgspec.structs.replace(cause, hints=(*cause.hints, *few)) if few and cause.culprits != Culprits() else cause

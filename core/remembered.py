@@ -1,0 +1,67 @@
+"""The same failure before: how often, where, and what that says about who is to blame."""
+
+from typing import NamedTuple
+
+from rankpulse.core import signs
+from rankpulse.core.scene import Scene
+from rankpulse.core.snapshot import Failure
+from rankpulse.core.verdict import Cause, Seen
+
+AGE_MAX_S = 7 * 86_400.0  # what is older says nothing about the node of today
+
+
+class Past(NamedTuple):
+    """Earlier failures that look like this one."""
+
+    same: tuple[Failure, ...]
+    on_node: tuple[Failure, ...]  # of those, on a node that is blamed now
+    elsewhere: tuple[Failure, ...]
+    at_step: tuple[Failure, ...]  # of those, at the step of now
+
+    @property
+    def seen(self) -> Seen:
+        nodes = tuple(sorted({node for failure in self.same for node in nodes_of(failure)}))
+        return Seen(len(self.same), nodes, next((f.action for f in reversed(self.same) if f.action), ""))
+
+
+def signature(cause: Cause) -> str:
+    """What is the same when it happens again: neither names nor numbers."""
+    return f"{cause.klass}:{signs.bare(cause.fault)}" if cause.fault else cause.klass
+
+
+def past(scene: Scene, cause: Cause) -> Past:
+    same = tuple(f for f in scene.snap.history if is_same(f, cause) and (f.age_s is None or f.age_s <= AGE_MAX_S))
+    steps = [rank.step for rank in scene.snap.ranks if rank.step is not None]
+    step = max(steps) if steps else None
+    here = tuple(f for f in same if set(nodes_of(f)) & set(cause.culprits.nodes))
+    return Past(
+        same,
+        here,
+        tuple(f for f in same if nodes_of(f) and f not in here),
+        tuple(f for f in same if step is not None and f.step is not None and f.step == step),
+    )
+
+
+def is_same(failure: Failure, cause: Cause) -> bool:
+    """By signature where there is one, else by class and words."""
+    if failure.signature:
+        return failure.signature == signature(cause)
+    if failure.error and cause.fault:
+        return alike(failure.error, cause.fault)
+    return bool(failure.klass) and failure.klass == cause.klass
+
+
+def alike(one: str, other: str) -> bool:
+    """The same error, whatever numbers and paths its words carry, and however much of it was kept."""
+    a, b = signs.bare(one).lower(), signs.bare(other).lower()
+    told = signs.sign(one)
+    return a == b or a in b or b in a or (told == signs.sign(other) and told not in (signs.NOTHING, signs.ERROR))
+
+
+def nodes_of(failure: Failure) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(node for node in (failure.node, *failure.nodes) if node))
+
+
+def before_on(scene: Scene, nodes: tuple[str, ...]) -> int:
+    """How many earlier failures were on one of these nodes, whatever they were."""
+    return sum(1 for f in scene.snap.history if set(nodes_of(f)) & set(nodes))
