@@ -1,8 +1,9 @@
 """From a standing job's wait-for graph to the first mover, or to an honest set of those that it may be.
 
-Followed from anywhere, waiting ends in one of four: a rank that waits for nobody (it never came), a meeting to which all
-came and which does not end (the link or the library), a rank that nothing is known of, or a circle (somebody is out of
-step with the program). Only the first two and a circle with one odd rank in it are told as certain. docs/diagnosis.md.
+Followed from anywhere, waiting ends in one of four: a rank that waits for nobody (it never came), a meeting to which
+all came and which does not end (the link or the library), a rank that nothing is known of, or a circle (somebody is out
+of step with the program). Only the first two, and a circle with one odd rank in it, are told as certain. How often that
+is right: docs/benchmarks/hang.md.
 """
 
 from collections import Counter
@@ -26,6 +27,7 @@ NOBODY = "nobody"  # nobody waits for anybody
 
 MANY = 0.5  # of the job idle: rather a phase without collectives than so many culprits
 TOLD_MAX = 8
+CLOSE_MAX = 16  # members of a group in which one that is not seen is thought to wait for another
 CIRCLE_MAX = 256  # ranks: in larger circles it is not tried who holds them together
 
 
@@ -123,7 +125,9 @@ def _circle(scene: _Scene) -> Finding | None:
     if not found:
         return None
     ring = min(found, key=len)
-    where = tuple(sorted({m for rank in ring for m in scene.waits.of[rank] if not ring.isdisjoint(scene.waits.late[m])}))
+    where = tuple(
+        sorted({m for rank in ring for m in scene.waits.of[rank] if not ring.isdisjoint(scene.waits.late[m])})
+    )
     why = f"{len(ring)} ranks wait for each other in a circle"
     held = holders(scene.waits, ring) if len(ring) <= CIRCLE_MAX else []
     odd, told = _odd_one(scene, held or sorted(ring))
@@ -148,7 +152,8 @@ def _unseen(scene: _Scene) -> Finding | None:
     ]
     strays = scene.twins.strays()
     reasons += [f"rank {rank} is out of step with the ranks that run the same program" for rank in strays[:TOLD_MAX]]
-    ranks = dict.fromkeys([*strays, *(rank for rank, _ in votes.most_common())])
+    first = [rank for rank, _ in votes.most_common()]
+    ranks = dict.fromkeys([*strays, *first, *_behind_unseen(scene, first)])
     return _told(scene, UNCLEAR, ranks, tuple(open_ended), tuple(reasons), sure=False)
 
 
@@ -173,6 +178,14 @@ def _doubtful_pair(scene: _Scene, stuck: list[Meeting]) -> tuple[int, ...]:
         if m.seq < 0 and scene.waits.late.get(m._replace(src=m.dst, dst=m.src)):
             return (m.src, m.dst)
     return ()
+
+
+def _behind_unseen(scene: _Scene, ranks: Iterable[int]) -> Iterator[int]:
+    """Those not seen that these, not seen either, may wait for themselves: in a small group of both."""
+    wanted = set(ranks)
+    for members in scene.waits.members.values():
+        if len(members) <= CLOSE_MAX and not wanted.isdisjoint(members):
+            yield from (rank for rank in members if rank not in scene.waits.seen)
 
 
 def _missed(scene: _Scene, idle: Iterable[int], where: Iterable[Meeting]) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Ranks that run the same program are twins: they call the same operations in the same order.
 
-Who left one out, or called one too many, is out of step with all its twins from there on, whatever it waits in now: the
-same collective of the same kind of group stands at another place of its order. Needs `Operation.order`, and the kinds of
-the groups: whoever data, tensor, expert and context parallel groups connect are twins, stages of a pipeline are not.
+Who left one out, or called one too many, is out of step with all its twins from there on, whatever it waits in now:
+the same collective of the same kind of group stands at another place of its order. Needs `Operation.order`, and the
+kinds of the groups: whoever data, tensor, expert and context parallel groups connect are twins, stages of a pipeline
+are not.
 
 A rank that rightly calls more than its twins, as leaders of a node may, looks the same. So this decides only between
 ranks of whom one is known to be wrong.
@@ -35,38 +36,47 @@ class Step(NamedTuple):
     is_odd: bool  # it called something that its twins do not call there, with these sizes
 
 
-class _Votes:
-    """What the ranks of one program did: per key, how many which."""
+class _Places:
+    """Where in their order the ranks of one program made which calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Iterable[Call]) -> None:
         self.where: dict[Hashable, Counter[Hashable]] = {}  # at which place of the order a call stood
         self.what: dict[Hashable, Counter[Hashable]] = {}  # what stood at a place
-        self.said: dict[Hashable, Counter[Hashable]] = {}  # what was called at a place, and at a line of the program
+        self.add(calls)
 
     def add(self, calls: Iterable[Call], weight: int = 1) -> None:
-        for call in calls:
-            slot, op = call.slot, call.op
+        for slot, kind, op in calls:
             self.where.setdefault((slot, op.seq), Counter())[op.order] += weight
-            self.what.setdefault(op.order, Counter())[call.kind] += weight
-            self.said.setdefault((slot, op.seq), Counter())[signature(op)] += weight
-            if op.site:
-                self.said.setdefault((slot, op.site), Counter())[signature(op)] += weight
+            self.what.setdefault(op.order, Counter())[kind] += weight
 
-    def apart(self, call: Call) -> Iterator[bool]:
-        """Whether most others were elsewhere, where that is known."""
-        where = _usual(self.where.get((call.slot, call.op.seq)))
-        what = _usual(self.what.get(call.op.order))
-        if where is not None:
-            yield where != call.op.order
-        if what is not None:
-            yield what != call.kind
+    def apart(self, calls: Iterable[Call]) -> Iterator[bool]:
+        """Per call: whether most stood elsewhere with it, or did something else there; nothing where unknown."""
+        for slot, kind, op in calls:
+            where, what = _usual(self.where.get((slot, op.seq))), _usual(self.what.get(op.order))
+            if where is not None or what is not None:
+                yield where not in (None, op.order) or what not in (None, kind)
+
+    def is_united(self) -> bool:
+        return all(len(votes) == 1 for votes in (*self.where.values(), *self.what.values()))
+
+
+class _Calls:
+    """What the ranks of one program called, at a place and at a line of it."""
+
+    def __init__(self, calls: Iterable[Call]) -> None:
+        self.said: dict[Hashable, Counter[Hashable]] = {}
+        self.add(calls)
+
+    def add(self, calls: Iterable[Call], weight: int = 1) -> None:
+        for slot, _, op in calls:
+            for key in ((slot, op.seq), (slot, op.site)):
+                self.said.setdefault(key, Counter())[signature(op)] += weight
 
     def is_odd(self, call: Call) -> bool:
         """Whether most others called something else there, or all others something else at this line."""
         usual = _usual(self.said.get((call.slot, call.op.seq)))
-        if usual is not None:
-            return usual != signature(call.op)
-        usual = _usual(self.said.get((call.slot, call.op.site)), share=1.0)
+        if usual is None and call.op.site:
+            usual = _usual(self.said.get((call.slot, call.op.site)), share=1.0)
         return usual is not None and usual != signature(call.op)
 
 
@@ -77,33 +87,47 @@ class Twins:
         self._rows = {row.rank: row for row in ranks if row.positions}
         groups = tuple(groups)
         self._kinds = {group.name: group.kind for group in groups}
-        self._programs = _programs([group.members for group in groups if group.kind in SAME_PROGRAM])
-        self._votes: dict[int, _Votes] = {}
+        program = _programs([group.members for group in groups if group.kind in SAME_PROGRAM])
+        self._program = {rank: program.get(rank, rank) for rank in self._rows}
+        self._running: dict[int, list[int]] = {}  # the ranks of each program
+        for rank, root in self._program.items():
+            self._running.setdefault(root, []).append(rank)
+        self._places: dict[int, _Places] = {}
+        self._called: dict[int, _Calls] = {}
 
     def step(self, rank: int) -> Step:
         """How it stands to its twins, of whom it is none itself."""
         if rank not in self._rows:
             return Step(False, False, False)
-        votes, calls = self._of(rank), list(self._each(self._rows[rank]))
-        votes.add(calls, -1)
-        apart = [verdict for call in calls for verdict in votes.apart(call)]
-        step = Step(bool(apart), any(apart), any(votes.is_odd(call) for call in calls))
-        votes.add(calls)
+        root, mine = self._program[rank], list(self._each(self._rows[rank]))
+        places = self._places_of(root)
+        if root not in self._called:
+            self._called[root] = _Calls(self._all(root))
+        called = self._called[root]
+        for votes in (places, called):
+            votes.add(mine, -1)
+        apart = list(places.apart(mine))
+        step = Step(bool(apart), any(apart), any(map(called.is_odd, mine)))
+        for votes in (places, called):
+            votes.add(mine)
         return step
 
     def strays(self) -> list[int]:
-        """Everyone who is out of step with most of its twins."""
-        return [rank for rank in self._rows if self.step(rank).is_apart]
+        """Everyone who is out of step with most that run the same program."""
+        return sorted(rank for root in self._running for rank in self._strays(root))
 
-    def _of(self, rank: int) -> _Votes:
-        """The votes of all that run the program of this rank, itself included."""
-        program = self._programs.get(rank, -1 - rank)
-        if program not in self._votes:
-            self._votes[program] = _Votes()
-            for other, row in self._rows.items():
-                if self._programs.get(other, -1 - other) == program:
-                    self._votes[program].add(self._each(row))
-        return self._votes[program]
+    def _strays(self, root: int) -> Iterator[int]:
+        places = self._places_of(root)
+        if not places.is_united():
+            yield from (r for r in self._running[root] if any(places.apart(self._each(self._rows[r]))))
+
+    def _places_of(self, root: int) -> _Places:
+        if root not in self._places:
+            self._places[root] = _Places(self._all(root))
+        return self._places[root]
+
+    def _all(self, root: int) -> Iterator[Call]:
+        return (call for rank in self._running[root] for call in self._each(self._rows[rank]))
 
     def _each(self, row: Rank) -> Iterator[Call]:
         for position in row.positions:

@@ -1,18 +1,20 @@
-"""Who is inside which collective, and who has not come to it: the wait-for graph of a job, from flight recorder positions.
+"""Who is inside which collective, and who has not come to it: a job's wait-for graph, from flight recorder positions.
 
-Ranks and what they meet in are the two kinds of nodes: a rank waits in a meeting, a meeting waits for those who are late.
-So a collective of 16,384 ranks costs as many edges, not its square. Nothing here says who is to blame.
+Ranks and what they meet in are the two kinds of nodes: a rank waits in a meeting, a meeting waits for those who are
+late. So a collective of 16,384 ranks costs as many edges, not its square. Nothing here says who is to blame.
 
-Only operations that the device has *begun* make a rank wait for others: the host runs ahead of it, and what it has called
-says little. Where beginnings are not recorded (NCCL without TORCH_NCCL_ENABLE_TIMING, gloo always), a rank is assumed
-inside the earliest of its open operations, and the meeting is marked as assumed.
+Only operations that the device has *begun* make a rank wait for others: the host runs ahead of it, and what it has
+called says little. Where beginnings are not recorded (NCCL without TORCH_NCCL_ENABLE_TIMING, gloo always), a rank is
+assumed inside the earliest of its open operations, and the meeting is marked as assumed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from rankpulse.core.snapshot import COMPLETED, STARTED, Group, Operation, Position, Rank
+import msgspec
+
+from rankpulse.core.snapshot import COMPLETED, ENQUEUED, STARTED, Group, Operation, Position, Rank
 
 P2P = frozenset(("send", "recv"))
 
@@ -62,10 +64,10 @@ def waits(ranks: Iterable[Rank], groups: Iterable[Group]) -> Waits:
     """The graph of what these ranks told."""
     rows = [row for row in ranks if row.positions]
     found = Waits(frozenset(row.rank for row in rows), _members(rows, groups))
-    recorded = _recorded(rows)
+    recorded, furthest = _recorded(rows), _furthest(rows)
     reach: dict[str, dict[int, int]] = {}
     for row in rows:
-        _enter(found, row, recorded)
+        _enter(found, row, recorded, furthest)
         for position in row.positions:
             reach.setdefault(position.group, {})[row.rank] = _ended(position)
     begun = {group for group, ends in reach.items() if max(ends.values()) >= 0}
@@ -73,7 +75,9 @@ def waits(ranks: Iterable[Rank], groups: Iterable[Group]) -> Waits:
         for rank in here if meeting.seq >= 0 else ():
             reach[meeting.group][rank] = max(reach[meeting.group][rank], meeting.seq)
     for meeting in found.inside:
-        found.late[meeting], found.unseen[meeting] = _absent(found, meeting, reach[meeting.group], meeting.group in begun)
+        found.late[meeting], found.unseen[meeting] = _absent(
+            found, meeting, reach[meeting.group], meeting.group in begun
+        )
     return found
 
 
@@ -81,15 +85,24 @@ def is_p2p(op: Operation) -> bool:
     return op.peer is not None and op.op in P2P
 
 
-def operations(position: Position) -> Iterator[Operation]:
-    """The open ones; made up from the counters where no entries are told."""
-    if any(not is_p2p(op) for op in position.open) or position.enqueued is None or position.completed is None:
-        yield from (op for op in position.open if op.state != COMPLETED)
-        return
-    yield from (op for op in position.open if op.state != COMPLETED)
-    if position.enqueued > position.completed >= -1:
-        begun = position.started is not None and position.started > position.completed
-        yield Operation(position.completed + 1, state=STARTED if begun else "")
+def operations(position: Position, furthest: int = -1) -> Iterator[Operation]:
+    """The open ones, begun where the counters say so; made up from the counters where no entries are told.
+
+    `furthest` is the last call of anybody in the group: whoever has made it and tells no end is thought to be in it.
+    """
+    ended, listed = _ended(position), False
+    for op in position.open:
+        if op.state == COMPLETED or (not is_p2p(op) and op.seq <= ended):
+            continue
+        listed = listed or not is_p2p(op)
+        has_begun = not is_p2p(op) and position.started is not None and op.seq <= position.started
+        yield msgspec.structs.replace(op, state=STARTED) if has_begun and op.state != STARTED else op
+    if not listed and position.enqueued is not None and position.enqueued > ended:
+        is_known = position.completed is not None or ended >= 0
+        has_begun = position.started is not None and position.started > ended
+        if is_known or position.enqueued == furthest:
+            seq = ended + 1 if is_known else position.enqueued
+            yield Operation(seq, state=STARTED if has_begun else ENQUEUED)
 
 
 # --- building
@@ -127,9 +140,18 @@ def _ended(position: Position) -> int:
     return max([position.completed if position.completed is not None else -1, *entries])
 
 
-def _enter(found: Waits, row: Rank, recorded: Mapping[str, bool]) -> None:
+def _furthest(rows: Iterable[Rank]) -> dict[str, int]:
+    """By group, the last call of anybody."""
+    found: dict[str, int] = {}
+    for row in rows:
+        for p in row.positions:
+            found[p.group] = max(found.get(p.group, -1), -1 if p.enqueued is None else p.enqueued)
+    return found
+
+
+def _enter(found: Waits, row: Rank, recorded: Mapping[str, bool], furthest: Mapping[str, int]) -> None:
     """Note what the rank is inside of."""
-    calls = [(p.group, op) for p in row.positions for op in operations(p)]
+    calls = [(p.group, op) for p in row.positions for op in operations(p, furthest[p.group])]
     inside = [(group, op) for group, op in calls if recorded[group] and op.state == STARTED]
     unknown = [(group, op) for group, op in calls if not recorded[group]]
     guessed = _heads(unknown) if any(recorded[p.group] for p in row.positions) else _earliest(unknown)
