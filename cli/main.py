@@ -57,6 +57,8 @@ Measure on this machine what rankpulse costs and how well it detects. Each print
   rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
   rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
   rankpulse bench recovery              minutes: from a fault to the next step, beside torchrun; needs torch
+  rankpulse bench hang --quick          half a minute: shows that the hang bench works, tells little
+  rankpulse bench hang                  half an hour: who names the culprit of a simulated hang
   rankpulse bench detect --out DIR      the better part of an hour on many cores; goes on where it was stopped
   rankpulse bench record --out FILE     2 minutes: a trace of real beats, for the detection bench
 """
@@ -445,6 +447,25 @@ def bench_detect(
     raise typer.Exit(
         run(is_quick=quick, days=days, seed=seed, scale=scale, jobs=jobs, json=as_json, out=out, straight=straight)
     )
+
+
+@bench_app.command("hang")
+def bench_hang(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Three trials of each, none of 16,384 ranks: shows that it works.")
+    ] = False,
+    small: Annotated[bool, typer.Option("--small", help="All trials but those of 16,384 ranks.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the faults. The same seed gives the same figures, times apart.")] = 1,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Who froze a simulated job: the wait-for graph and the usual rules over the same flight recorder dumps.
+
+    Example: rankpulse bench hang --quick; rankpulse bench hang --jobs 8 --json
+    """
+    from rankpulse.bench.hang.run import run
+
+    raise typer.Exit(run(is_quick=quick, seed=seed, jobs=jobs, big=not small, json=as_json))
 
 
 @bench_app.command("record")

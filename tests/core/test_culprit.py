@@ -71,7 +71,7 @@ def test_one_against_one_is_not_decided() -> None:
 
 
 def out_of_step() -> list[Rank]:
-    """Rank 3 left out the collective of the tensor parallel group in which 0, 1 and 2 wait, and is in the next of all."""
+    """Rank 3 left out the tensor parallel collective in which 0, 1 and 2 wait, and is in the next of all."""
     rows = [Rank(rank, positions=(at("tp", 7, op(8)), at("all", 2))) for rank in range(3)]
     return [*rows, Rank(3, positions=(at("tp", 7), at("all", 2, op(3))))]
 

@@ -1,0 +1,158 @@
+"""The simulated hangs are what they claim to be, and the figures of the page hold on a small sample."""
+
+import dataclasses
+from random import Random
+
+import pytest
+
+from rankpulse.bench.hang import baselines, dumps, faults, tables
+from rankpulse.bench.hang.layout import Layout
+from rankpulse.bench.hang.machine import Fault, Machine
+from rankpulse.bench.hang.program import Style, draw_style, stage_program
+from rankpulse.bench.hang.run import Work, work
+from rankpulse.bench.hang.trials import OWN, Answer, candidates, hang, ours, rows_of, score
+from rankpulse.core import culprit
+from rankpulse.core import snapshot as s
+from rankpulse.core.culprit import find
+
+SMALL = Layout(2, 2, 2)
+USUAL = Layout(4, 4, 4)
+STYLE = Style(microbatches=4, layers=1, buckets=2, steps=2)
+
+
+def machine(layout: Layout, fault: Fault | None = None, style: Style = STYLE, blocking: bool = False) -> Machine:
+    programs = [stage_program(stage, layout.pp, style) for stage in range(layout.pp)]
+    made = Machine(layout, programs, fault, style.run_ahead, blocking)
+    made.run()
+    return made
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_without_a_fault_every_rank_comes_to_its_end(seed: int, blocking: bool) -> None:
+    style = draw_style(Random(seed), experts=bool(seed % 2))
+    ran = machine(Layout(2, 4, 2, ep=2 if seed % 2 else 1), None, style, blocking)
+    assert all(rank.ended and rank.host == len(rank.program) for rank in ran.ranks)
+
+
+def test_every_rank_is_in_one_group_of_each_kind() -> None:
+    for rank, groups in enumerate(USUAL.of):
+        assert {"tp", "pp", "dp", "mp", "world"} <= groups.keys()
+        assert all(rank in USUAL.groups[name] for name in groups.values())
+    assert len(USUAL.groups) == 16 * 4 + 4 + 1
+
+
+def test_a_stuck_host_calls_nothing_more_and_a_stuck_device_lets_it_run_ahead() -> None:
+    style = dataclasses.replace(STYLE, p2p_sync=False)
+    host = machine(USUAL, Fault(faults.HOST, 21, 30), style)
+    device = machine(USUAL, Fault(faults.GPU, 21, 30), style)
+    assert host.ranks[21].host == 30
+    assert device.ranks[21].device == 30
+    assert device.ranks[21].host > 30
+    assert not any(rank.ended for rank in (*host.ranks, *device.ranks))
+
+
+def test_a_dead_link_stops_what_passes_it_with_all_members_inside() -> None:
+    ran = machine(USUAL, Fault(faults.LINK, 20, 10, other=21))
+    found = find(dumps.ranks(ran, dumps.TIMED), dumps.groups(USUAL))
+    assert found.kind == culprit.LINK
+    assert set(found.waits.everyone(found.meetings[0])) >= {20, 21}
+
+
+def test_the_order_in_which_ranks_are_looked_at_changes_nothing() -> None:
+    fault = Fault(faults.SKIP, 5, 20)
+    programs = [stage_program(stage, SMALL.pp, STYLE) for stage in range(SMALL.pp)]
+    one, other = (Machine(SMALL, programs, fault, STYLE.run_ahead) for _ in range(2))
+    other._ready.reverse()
+    one.run()
+    other.run()
+    assert dumps.ranks(one, dumps.TIMED) == dumps.ranks(other, dumps.TIMED)
+
+
+def test_dumps_show_no_more_than_their_recorder_knows() -> None:
+    ran = machine(USUAL, Fault(faults.HOST, 21, 30))
+
+    def states(recorder: str) -> set[str]:
+        rows = dumps.ranks(ran, recorder)
+        return {op.state for row in rows for p in row.positions for op in p.open}
+
+    assert states(dumps.TIMED) == {s.STARTED, s.ENQUEUED, s.COMPLETED}
+    assert states(dumps.UNTIMED) == states(dumps.GLOO) == {s.ENQUEUED, s.COMPLETED}
+    gloo = [p for row in dumps.ranks(ran, dumps.GLOO) for p in row.positions]
+    assert all(p.started is None and p.completed is None for p in gloo)
+    assert all(p.started == -1 for row in dumps.ranks(ran, dumps.UNTIMED) for p in row.positions)
+
+
+def test_the_share_of_dumps_asked_for_is_missing() -> None:
+    rows = [s.Rank(rank, positions=(s.Position("world"),)) for rank in range(64)]
+    left = dumps.without(rows, 0.2, Random(1))
+    assert sum(not row.positions for row in left) == 13
+    assert [row.rank for row in left] == list(range(64))
+
+
+@pytest.mark.parametrize("kind", faults.KINDS)
+def test_with_all_dumps_the_culprit_is_named(kind: str) -> None:
+    for seed in range(4):
+        stopped = hang(kind, USUAL, Random(f"{kind}/{seed}"))
+        found = find(dumps.ranks(stopped.machine, dumps.TIMED), dumps.groups(USUAL))
+        assert score(ours(found), stopped.fault).exact, (stopped.fault, found.reasons)
+
+
+@pytest.mark.parametrize("kind", faults.KINDS)
+@pytest.mark.parametrize("recorder", [dumps.TIMED, dumps.UNTIMED, dumps.GLOO])
+def test_whatever_is_missing_nobody_is_named_wrongly_and_the_set_has_the_culprit(kind: str, recorder: str) -> None:
+    for seed in range(2):
+        random = Random(f"missing/{kind}/{seed}")
+        stopped = hang(kind, USUAL, random, blocking=recorder == dumps.GLOO)
+        for share, rows in rows_of(stopped, recorder, (0.0, 0.05, 0.2), random):
+            result = score(ours(find(rows, dumps.groups(USUAL))), stopped.fault)
+            assert (result.contains, result.wrong) == (True, False), (stopped.fault, share)
+
+
+def test_the_culprits_own_dump_missing_makes_it_a_candidate() -> None:
+    stopped = hang(faults.HOST, USUAL, Random(7))
+    *_, (share, rows) = rows_of(stopped, dumps.TIMED, (0.0,), Random(1))
+    assert share == OWN
+    assert stopped.fault.rank in candidates(find(rows, dumps.groups(USUAL)))
+
+
+def test_who_names_more_than_the_culprit_is_wrong() -> None:
+    fault = Fault(faults.HOST, 3, 0)
+    assert score(Answer(True, frozenset({3})), fault) == (True, False, True, 1, True)
+    assert score(Answer(True, frozenset({3, 4})), fault) == (False, True, True, 2, False)
+    assert score(Answer(False, frozenset({3, 4}), first=3), fault) == (False, False, True, 2, True)
+
+
+def test_a_link_is_right_with_its_communicator_and_wrong_as_a_rank() -> None:
+    fault = Fault(faults.LINK, 3, 0, other=4)
+    assert score(Answer(True, frozenset({1, 2, 3, 4}), is_link=True), fault).exact
+    assert score(Answer(True, frozenset({3})), fault).wrong
+
+
+def test_the_usual_rules_do_as_they_are_described() -> None:
+    rows = [
+        s.Rank(0, positions=(s.Position("a", 8, 8, 7), s.Position("b", 3, 3, 3))),
+        s.Rank(1, positions=(s.Position("a", 9, 7, 7), s.Position("b", 2, 2, 2))),
+    ]
+    told = {name: set(ranks) for name, ranks in baselines.all_rules(rows, (s.Group("a", (0, 1)), s.Group("b", (0, 1))))}
+    assert told == {
+        "lowest count, called": {0, 1},
+        "lowest count, ended": {1},
+        "missing ranks, called": {0, 1},
+        "missing ranks, begun": {1},
+    }
+
+
+def test_the_same_work_gives_the_same_scores_and_a_report() -> None:
+    task = Work(3, faults.SKIP, 0, 1, 1)
+    assert work(task) == work(task)
+    rows = [
+        {"topology": "t", "recorder": dumps.TIMED, "fault": "host", "missing": share, "trials": 4, "size": 1.5}
+        | {"rule": rule, "exact": 3, "wrong": 0, "first": 3, "contains": 4}
+        for share in (0.0, OWN)
+        for rule in (tables.OURS, "other")
+    ]
+    assert "| t | nccl, started recorded | host stuck | the culprit's | 4 | 75 % | 0 % | 75 % | 100 % | 1.5 |" in [
+        *tables.ours(rows)
+    ]
+    assert list(tables.beside(rows))[-1] == "| t | host stuck | 75 % (1.5) | 75 % (1.5) |"
