@@ -27,6 +27,27 @@ and nothing else, and says who it was. Made by `python -m rankpulse.bench.hang.p
 ## What was promised, what was measured
 """
 
+RULE: Final = """## The rule
+
+A rank waits in every operation that its device has begun and that has not ended. The operation waits for the members
+that have not begun it, a receive for its sender alone. Followed from anywhere, waiting ends in one of these, asked for
+in this order:
+
+1. **Another call at the same place**: operation, size or type differ, and the minority is wrong. Between two, the ranks
+   that run the same program decide: data, tensor, expert and context parallel peers, and theirs.
+2. **A rank that waits for nobody** and that others wait for: the culprit, whatever its host has called ahead.
+3. **An operation to which all have come**: the link between them, or the library. Two ranks that are in all of several
+   such operations are the ends of the link.
+4. **A circle**: ranks that follow one program never wait for each other, so somebody left out a call or made one too
+   many. It is the one without whom there would be no circle, or whose calls stand at other places of their order than
+   those of the ranks that run the same program.
+5. **Ranks of whom nothing is known**: a set, with the members of the operations that wait for them alone.
+
+Set `TORCH_NCCL_ENABLE_TIMING=1` (our rendezvous does): without it NCCL does not record when operations begin, and a
+rank is assumed inside the earliest of its open calls. Kinds of process groups matter too: without them nobody knows who
+runs the same program, and pairs stay undecided.
+"""
+
 HOW: Final = """## How it is simulated
 
 * Each rank has a host, which calls operations, and a device, which works them off in order. The host runs 16, 128 or
@@ -66,7 +87,7 @@ def page(report: dict[str, Any]) -> str:
     seen = (
         f"`rankpulse bench hang --seed {report['seed']}`, Python {report['python'].split()[0]}, {report['cpus']} cores"
     )
-    parts = [HEAD, *promises(report), "", f"{seen}, shared with other work.", "", HOW]
+    parts = [HEAD, *promises(report), "", f"{seen}, shared with other work.", "", RULE, HOW]
     parts += [
         "## Beside it, on the same dumps",
         "",
