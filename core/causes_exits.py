@@ -67,7 +67,7 @@ def _by_itself(scene: Scene, movers: list[End], found: list[End]) -> Cause:
         action=policy.PAGE if many and start else policy.RESTART,
         steps=_steps(scene, lead, nodes, many=many, start=start),
         hints=(*_hints(scene, lead), *work_lost(scene)),
-        fault=lead.text or (f"signal {SIGNAL_WORDS[lead.signal]}" if lead.signal in SIGNAL_WORDS else "exit"),
+        fault=signs.bare(lead.text) or (f"signal {SIGNAL_WORDS[lead.signal]}" if lead.signal in SIGNAL_WORDS else "exit"),
     )
 
 

@@ -7,6 +7,7 @@ from rankpulse.core import stacks as st
 from rankpulse.core import verdict as v
 from rankpulse.core.laggards import Laggards
 from rankpulse.core.scene import SLOW_PHASES, Scene
+from rankpulse.core.signs import bare
 from rankpulse.core.snapshot import Rank
 from rankpulse.core.stacks import Doing, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, step
@@ -206,7 +207,7 @@ def _by_rest(rank: Rank, found: Laggards) -> State:
     where = {st.UNSEEN: "outside of the collective", st.USER: "outside of the collective, in the program"}
     at_work = ", at work on the CPU" if rank.cpu_moving else ""
     return State(
-        v.COLLECTIVE_HANG, f"{where.get(does.what, st.IN_WORDS[does.what])}{frame}{at_work}", f"compute {does.frame}"
+        v.COLLECTIVE_HANG, f"{where.get(does.what, st.IN_WORDS[does.what])}{frame}{at_work}", f"compute {bare(does.frame)}"
     )
 
 

@@ -132,7 +132,8 @@ def _followers(scene: Scene, lead: Fault, nodes: tuple[str, ...]) -> set[str]:
 def _device(scene: Scene, mine: list[Fault], *, near: bool) -> Cause:
     lead = mine[0]
     gpus = tuple(sorted({f.gpu for f in mine}, key=lambda g: (g.node, g.gpu is None, g.gpu or 0)))
-    gpus = tuple(g for g in gpus if g.gpu is not None or not any(o.node == g.node and o.gpu is not None for o in gpus))
+    known = {g.node for g in gpus if g.gpu is not None}
+    gpus = tuple(g for g in gpus if g.gpu is not None or g.node not in known)
     ranks = tuple(sorted({r for f in mine if (r := _of_rank(scene, f)) is not None}))
     nodes = tuple(sorted({g.node for g in gpus if g.node}))
     again = before_on(scene, nodes)

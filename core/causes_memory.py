@@ -7,6 +7,7 @@ from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
 from rankpulse.core.ends import End, Weight
 from rankpulse.core.scene import Said, Scene
+from rankpulse.core.snapshot import Rank
 from rankpulse.core.snapshot_nodes import Process
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
@@ -26,7 +27,7 @@ def out_of_memory(scene: Scene, movers: list[End]) -> Cause | None:
 
 def _by_kernel(scene: Scene, end: End) -> Said | None:
     """The kernel's line that says so of this rank: of its node, and of no other process."""
-    rank = scene.ranks[end.rank]
+    rank = scene.ranks.get(end.rank) or Rank(end.rank)
     loader = end.sign == signs.LOADER
     if end.weight != Weight.KILLED and not loader:
         return None
@@ -65,7 +66,7 @@ def _of_gpu(scene: Scene, ended: list[End]) -> Cause:
         action=policy.PAGE if again else policy.RESTART,
         steps=(v.TELL_USER,) if again else (v.RESTART_JOB, v.TELL_USER),
         hints=(*look, "the program wants more than the device has: a smaller batch, or fewer fragments"),
-        fault=ended[0].text,
+        fault=signs.bare(ended[0].text),
     )
 
 
@@ -89,7 +90,7 @@ def _of_host(scene: Scene, ended: list[End]) -> Cause:
 
 
 def _gpus(scene: Scene, ranks: tuple[int, ...]) -> tuple[Gpu, ...]:
-    return tuple(sorted(Gpu(r.node, r.gpu) for k in ranks if (r := scene.ranks[k]).node and r.gpu is not None))
+    return tuple(sorted(Gpu(r.node, r.gpu) for k in ranks if (r := scene.ranks.get(k)) and r.node and r.gpu is not None))
 
 
 def orphans(scene: Scene) -> list[tuple[str, Process]]:
@@ -135,5 +136,5 @@ def of_orphans(scene: Scene, ended: list[End]) -> Cause | None:
         action=policy.PAGE,
         steps=(*(step(v.KILL_ORPHANS, f"{node}:{p.pid}") for node, p in left[:16]), v.RESTART_JOB),
         hints=("end only these processes, after a look that they are still those of the ended job",),
-        fault=ended[0].text if ended else "orphans",
+        fault=signs.bare(ended[0].text) if ended else "orphans",
     )  # fmt: skip

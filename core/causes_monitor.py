@@ -89,7 +89,8 @@ def lemon(scene: Scene) -> Cause | None:
     """A node that fails again and again, though nothing is wrong with it at this moment."""
     young = _young(scene)
     count = _failures(scene)
-    bad = tuple(sorted(node for node in count if is_lemon(scene, node)))
+    bar = _bar(count)
+    bad = tuple(sorted(node for node, times in count.items() if times >= bar))
     if not bad:
         return None
     klasses = Counter(f.klass for f in young if f.klass and set(nodes_of(f)) & set(bad))
@@ -118,10 +119,14 @@ def _failures(scene: Scene) -> Counter[str]:
 
 
 def is_lemon(scene: Scene, node: str) -> bool:
-    """More than its share of the late failures: nodes that all fail alike are the program's victims."""
     count = _failures(scene)
-    others = [times for other, times in count.items() if other != node]
-    return count[node] >= LEMON and count[node] >= 2 * max(others, default=0)
+    return count[node] >= _bar(count)
+
+
+def _bar(count: Counter[str]) -> int:
+    """From how many failures on a node stands out: nodes that all fail alike are the program's victims."""
+    times = sorted(count.values())
+    return max(LEMON, 2 * times[len(times) // 4]) if len(times) > 1 else LEMON
 
 
 def spares(scene: Scene) -> tuple[str, ...]:

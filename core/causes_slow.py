@@ -1,5 +1,6 @@
 """Slow, not broken: phases that take their time, watchdogs that bark, ranks that hold the others back."""
 
+from collections import Counter
 from statistics import median
 from typing import Final
 
@@ -8,10 +9,11 @@ from rankpulse.core import verdict as v
 from rankpulse.core.causes_hang import progress_of
 from rankpulse.core.scene import SLOW_PHASES, Scene
 from rankpulse.core.snapshot import Rank
-from rankpulse.core.stacks import ranks_in_words
+from rankpulse.core.stacks import IN_WORDS, LOADER, PIPE, STORAGE, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, Gpu
 
 SLOWER: Final = 1.3  # times the median, and
+NEARLY_ALL: Final = 0.8
 LATE_S: Final = 0.05  # by so many seconds of a step
 
 
@@ -56,6 +58,28 @@ def _stuck_phase(scene: Scene, name: str) -> Cause:
         action=policy.PAGE,
         steps=(v.DUMP_STACKS, v.TELL_USER),
         fault=f"stuck phase {name}",
+    )
+
+
+def of_alike(scene: Scene) -> Cause | None:
+    """Nearly all ranks in one and the same place outside of collectives: what they share, not one of them."""
+    does = Counter(what for rank in scene.snap.ranks if (what := doing(rank).what))
+    if scene.moves is True or does.total() < 2:
+        return None
+    what, count = does.most_common(1)[0]
+    if what not in (LOADER, STORAGE, PIPE) or count < NEARLY_ALL * does.total():
+        return None
+    moving = [rank.io_moving for rank in scene.snap.ranks if rank.io_moving is not None]
+    return Cause(
+        klass=v.DATA_STALL if what == LOADER else v.STORAGE_STALL,
+        confidence=0.8 if moving and not any(moving) else 0.7,
+        summary=f"{count} of {does.total()} ranks are {IN_WORDS[what]}",
+        reasons=("nobody is ahead of the others: it is what they read from or write to, not one of them",),
+        evidence=("ranks[*].stack",),
+        action=policy.WAIT if any(moving) else policy.PAGE,
+        steps=(v.WAIT,) if any(moving) else (v.DUMP_STACKS, v.TELL_USER),
+        hints=("look at the storage that all nodes share",),
+        fault=f"all {what}",
     )
 
 

@@ -18,7 +18,7 @@ from rankpulse.core.causes_memory import of_orphans
 from rankpulse.core.causes_monitor import blind, degraded, is_blind, lemon, notes, outdated_driver
 from rankpulse.core.causes_network import of_mismatch, of_ports, of_stall
 from rankpulse.core.causes_silence import of_silence
-from rankpulse.core.causes_slow import of_phase, of_watchdog, straggler
+from rankpulse.core.causes_slow import of_alike, of_phase, of_watchdog, straggler
 from rankpulse.core.causes_start import of_start
 from rankpulse.core.causes_storage import of_checkpoints, of_regression
 from rankpulse.core.ends import Weight, ends
@@ -160,6 +160,7 @@ def _by_the_rest(scene: Scene) -> Cause | None:
         of_watchdog,
         of_ports,
         of_phase,
+        of_alike,
         straggler,
         blind,
         suspect,

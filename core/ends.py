@@ -55,6 +55,13 @@ class End(NamedTuple):
 
 def ends(scene: Scene) -> list[End]:
     """Every rank that ended or failed, the first in time first."""
+    if "ends" not in scene.kept:
+        scene.kept["ends"] = _ends(scene)
+    found: list[End] = scene.kept["ends"]
+    return found
+
+
+def _ends(scene: Scene) -> list[End]:
     told: dict[int, list[Said]] = defaultdict(list)
     for said in scene.said:
         if said.rank is not None:

@@ -96,7 +96,8 @@ def by_sight(scene: Scene) -> Laggards:
 
 def _elsewhere(scene: Scene) -> Laggards | None:
     out = [rank for rank in scene.snap.ranks if _out_of_it(rank)]
-    inside = [rank for rank in scene.snap.ranks if rank not in out and _waits(scene, rank)]
+    apart = {rank.rank for rank in out}
+    inside = [rank for rank in scene.snap.ranks if rank.rank not in apart and _waits(rank)]
     if out and inside and len(out) <= MOST * (len(out) + len(inside)):
         ranks = tuple(rank.rank for rank in out)
         why = f"{len(inside)} ranks wait in collectives, {ranks_in_words(ranks)} not"
@@ -108,9 +109,10 @@ def _elsewhere(scene: Scene) -> Laggards | None:
     return None
 
 
-def _waits(scene: Scene, rank: Rank) -> bool:
-    timed_out = any(signs.sign(line) == signs.TIMED_OUT for line in (rank.error, *rank.log[-4:]) if line)
-    return doing(rank).what in WAITING or timed_out or bool(rank.positions)
+def _waits(rank: Rank) -> bool:
+    if rank.positions or doing(rank).what in WAITING:
+        return True
+    return any(signs.sign(line) == signs.TIMED_OUT for line in (rank.error, *rank.log[-4:]))
 
 
 def _behind(scene: Scene) -> Laggards | None:

@@ -6,21 +6,12 @@ from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
 from rankpulse.core.causes_hardware import name
 from rankpulse.core.causes_monitor import is_lemon, spares
-from rankpulse.core.remembered import Past, past
+from rankpulse.core.remembered import DEVICE_SIGNS, Past, past
 from rankpulse.core.scene import Scene
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
 OWN = (v.WORKER_DEAD, v.COLLECTIVE_HANG, v.STARTUP_FAILURE, v.OOM, v.NUMERICAL, v.COLLECTIVE_MISMATCH, v.DATA_STALL)
 OF_MACHINE = (v.GPU_FAULT, v.NODE_DEAD, v.NVLINK_DOMAIN)
-_DEVICE_SIGNS = (
-    signs.CUDA,
-    signs.ILLEGAL_INSTRUCTION,
-    signs.ECC,
-    signs.GPU_LOST,
-    signs.XID,
-    signs.CONTAINED,
-    signs.NVLINK,
-)
 
 
 def with_past(scene: Scene, cause: Cause) -> Cause:
@@ -35,7 +26,7 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
     cause = msgspec.structs.replace(cause, reasons=(*cause.reasons, told))
     if cause.klass in OF_MACHINE:
         return _spare(scene, _machine(cause, before))
-    by_program = bool(before.at_step) and signs.sign(cause.fault) not in _DEVICE_SIGNS
+    by_program = bool(before.at_step) and signs.sign(cause.fault) not in DEVICE_SIGNS
     if before.on_node and not before.elsewhere and not by_program and _has_others(scene, cause):
         return _bad_node(scene, cause, before)
     if cause.klass in OWN and (before.elsewhere or before.at_step or cause.klass == v.COLLECTIVE_MISMATCH):
@@ -74,7 +65,7 @@ def _machine(cause: Cause, before: Past) -> Cause:
 def _bad_node(scene: Scene, cause: Cause, before: Past) -> Cause:
     """Twice the same on one node and never elsewhere: the node, not the program."""
     nodes = tuple(n for n in cause.culprits.nodes if any(n in (f.node, *f.nodes) for f in before.on_node))
-    device = signs.sign(cause.fault) in _DEVICE_SIGNS or cause.klass == v.GPU_FAULT
+    device = signs.sign(cause.fault) in DEVICE_SIGNS or cause.klass == v.GPU_FAULT
     gpus = cause.culprits.gpus or tuple(
         Gpu(scene.ranks[r].node, scene.ranks[r].gpu) for r in cause.culprits.ranks if device and r in scene.ranks
     )

@@ -3,11 +3,23 @@
 from typing import NamedTuple
 
 from rankpulse.core import signs
+from rankpulse.core import verdict as v
 from rankpulse.core.scene import Scene
 from rankpulse.core.snapshot import Failure
 from rankpulse.core.verdict import Cause, Seen
 
 AGE_MAX_S = 7 * 86_400.0  # what is older says nothing about the node of today
+
+DEVICE_SIGNS = (
+    signs.CUDA,
+    signs.ILLEGAL_INSTRUCTION,
+    signs.ECC,
+    signs.GPU_LOST,
+    signs.GPU_FAILED,
+    signs.XID,
+    signs.CONTAINED,
+    signs.NVLINK,
+)
 
 
 class Past(NamedTuple):
@@ -26,7 +38,7 @@ class Past(NamedTuple):
 
 def signature(cause: Cause) -> str:
     """What is the same when it happens again: neither names nor numbers."""
-    return f"{cause.klass}:{signs.bare(cause.fault)}" if cause.fault else cause.klass
+    return f"{cause.klass}:{cause.fault}" if cause.fault else cause.klass
 
 
 def past(scene: Scene, cause: Cause) -> Past:
@@ -47,8 +59,13 @@ def is_same(failure: Failure, cause: Cause) -> bool:
     if failure.signature:
         return failure.signature == signature(cause)
     if failure.error and cause.fault:
-        return alike(failure.error, cause.fault)
+        return alike(failure.error, cause.fault) or _of_device(failure.error, cause)
     return bool(failure.klass) and failure.klass == cause.klass
+
+
+def _of_device(error: str, cause: Cause) -> bool:
+    """A broken device tells the same in many words."""
+    return cause.klass in (v.GPU_FAULT, v.NVLINK_DOMAIN) and signs.sign(error) in DEVICE_SIGNS
 
 
 def alike(one: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 from statistics import median
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankpulse.core import signs, xids
 from rankpulse.core.snapshot import Rank, Snapshot
@@ -23,6 +23,7 @@ MOVING_STEPS: Final = 2.0  # usual steps since the last: it moves
 MOVING_S: Final = 5.0  # the same where no usual step is known
 STILL_STEPS: Final = 5.0  # usual steps without one: it stands
 STILL_S: Final = 30.0
+LINES_MAX: Final = 32_768  # of logs that are read, the last of each rank
 OF_DEVICES: Final = (
     signs.XID,
     signs.FABRIC,
@@ -55,6 +56,7 @@ class Scene:
         self.snap = snap
         self.ranks: dict[int, Rank] = {rank.rank: rank for rank in snap.ranks}
         self.nodes: dict[str, Node] = {node.node: node for node in snap.nodes}
+        self.kept: dict[str, Any] = {}  # what questions have found out, for the next that asks
         self._on: dict[str, list[int]] = defaultdict(list)
         self._at: dict[tuple[str, int], int] = {}
         for rank in snap.ranks:
@@ -78,8 +80,14 @@ class Scene:
 
     def domain(self, node: str, gpu: int | None = None) -> str:
         """The NVLink domain of a device, "" when none is known."""
-        mine = [d for d in self.snap.devices if d.node == node and d.domain and (gpu is None or d.gpu == gpu)]
-        return mine[0].domain if mine else self.place(node).domain
+        own = self._domains.get((node, gpu)) or self._domains.get((node, None))
+        return own or self.place(node).domain
+
+    @cached_property
+    def _domains(self) -> dict[tuple[str, int | None], str]:
+        """By device, and by node: that of any of its devices."""
+        told = [d for d in self.snap.devices if d.domain]
+        return {(d.node, None): d.domain for d in told} | {(d.node, d.gpu): d.domain for d in told}
 
     def in_domain(self, domain: str) -> tuple[str, ...]:
         """The nodes of an NVLink domain."""
@@ -171,11 +179,11 @@ class Scene:
         return Said(self._time(at, node), sign, text, ref, node, rank, gpu, code)
 
     def _by_pci(self, node: str, pci: str) -> int | None:
-        short = pci.split(".")[0][-7:]
-        mine = (
-            d.gpu for d in self.snap.devices if d.node == node and d.pci and d.pci.lower().split(".")[0][-7:] == short
-        )
-        return next(mine, None) if short else None
+        return self._buses.get((node, _bus(pci))) if pci else None
+
+    @cached_property
+    def _buses(self) -> dict[tuple[str, str], int]:
+        return {(d.node, _bus(d.pci)): d.gpu for d in self.snap.devices if d.pci and d.gpu is not None}
 
     def _of_devices(self) -> Iterable[Said]:
         for place, device in enumerate(self.snap.devices):
@@ -209,14 +217,20 @@ class Scene:
                 yield self._text(node.launcher_error, ref, node.launcher_at, node.node, None, None)
 
     def _of_ranks(self) -> Iterable[Said]:
+        lines = max(2, LINES_MAX // max(len(self.ranks), 1))
         for r in self.snap.ranks:
             if r.error:
                 at = r.error_at if r.error_at is not None else r.exited_at
                 yield self._text(r.error, f"ranks[{r.rank}].error", at, r.node, r.rank, r.gpu)
-            for place, line in enumerate(r.log):
+            for place, line in list(enumerate(r.log))[-lines:]:
                 yield self._text(line, f"ranks[{r.rank}].log[{place}]", None, r.node, r.rank, r.gpu)
 
     def _of_events(self) -> Iterable[Said]:
         for place, event in enumerate(self.snap.events):
             gpu = event.gpu if event.gpu is not None else self.gpu_of(event.rank)
             yield self._text(event.text, f"events[{place}]", event.at, event.node, event.rank, gpu)
+
+
+def _bus(pci: str) -> str:
+    """An address on the bus without domain and function: some lines have them, some not."""
+    return pci.lower().split(".")[0][-5:]

@@ -7,6 +7,7 @@ lock, a queue, a socket) mean what called them.
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rankpulse.core.snapshot import Rank
@@ -100,6 +101,7 @@ def doing(rank: Rank) -> Doing:
     return by_stack
 
 
+@lru_cache(maxsize=4_096)
 def of_stack(stack: tuple[str, ...]) -> Doing:
     """What a stack says, innermost last."""
     lock, own = "", ""

@@ -9,6 +9,7 @@ import msgspec
 from rankpulse.core.snapshot import Operation, Position, Rank
 
 GROUP: Final = "default"
+_WORDS: Final = ("Seq", "seq", "SEQ", "enqueued", "Enqueued")  # no line without one of them is of use
 _SEQ = re.compile(r"(?:SeqNum|seq(?:uence)?(?: number)?)\s*[=:]?\s*(\d+)", re.IGNORECASE)
 _OP = re.compile(r"OpType\s*[=:]?\s*(\w+)|\b(ALLREDUCE|BROADCAST|ALLTOALL(?:_BASE)?|_?ALLGATHER\w*|_?REDUCE_SCATTER\w*|REDUCE"
                  r"|SEND|RECV|BARRIER|GATHER|SCATTER|COALESCED|ALL_REDUCE|ALL_TO_ALL|ALL_GATHER)\b", re.IGNORECASE)  # fmt: skip
@@ -39,6 +40,8 @@ def _filled(rank: Rank, lines: Iterable[str]) -> Rank:
 
 def position_of(line: str) -> Position | None:
     """What one line tells, None when it tells of no collective."""
+    if not any(word in line for word in _WORDS):
+        return None
     op, seq = _OP.search(line), _SEQ.search(line)
     enqueued, completed, group = _ENQUEUED.search(line), _COMPLETED.search(line), _GROUP.search(line)
     if not enqueued and not (op and seq):

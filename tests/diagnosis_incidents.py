@@ -189,7 +189,7 @@ def same_bad_node(
     return snap
 
 
-def illegal_instruction(rank: int = 77, again: bool = False, size: int = 512) -> Json:
+def illegal_instruction(rank: int = 77, again: bool = False, size: int = 128) -> Json:
     """One of hundreds of ranks: illegal instruction, Xid 13; the others die by the abort of a barrier."""
     snap = job(size)
     for one in snap["ranks"]:
