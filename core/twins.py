@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from rankpulse.core.positions import is_p2p
 from rankpulse.core.signatures import signature
 from rankpulse.core.snapshot import Group, Operation, Rank
-from rankpulse.core.waiting import is_p2p
 
 SAME_PROGRAM = frozenset(("dp", "tp", "ep", "cp"))
 

@@ -8,15 +8,12 @@ called says little. Where beginnings are not recorded (NCCL without TORCH_NCCL_E
 assumed inside the earliest of its open operations, and the meeting is marked as assumed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import msgspec
-
-from rankpulse.core.snapshot import COMPLETED, ENQUEUED, STARTED, Group, Operation, Position, Rank
-
-P2P = frozenset(("send", "recv"))
+from rankpulse.core.positions import Recorders, ended, entered, is_p2p, recorders
+from rankpulse.core.snapshot import Group, Operation, Rank
 
 
 class Meeting(NamedTuple):
@@ -26,9 +23,6 @@ class Meeting(NamedTuple):
     seq: int  # -1 of a send and its receive: each rank counts these for itself
     src: int = -1
     dst: int = -1
-
-
-Open: TypeAlias = tuple[str, Operation]
 
 
 @dataclass
@@ -64,12 +58,12 @@ def waits(ranks: Iterable[Rank], groups: Iterable[Group]) -> Waits:
     """The graph of what these ranks told."""
     rows = [row for row in ranks if row.positions]
     found = Waits(frozenset(row.rank for row in rows), _members(rows, groups))
-    recorded, furthest = _recorded(rows), _furthest(rows)
+    known = recorders(rows)
     reach: dict[str, dict[int, int]] = {}
     for row in rows:
-        _enter(found, row, recorded, furthest)
+        _enter(found, row, known)
         for position in row.positions:
-            reach.setdefault(position.group, {})[row.rank] = _ended(position)
+            reach.setdefault(position.group, {})[row.rank] = ended(position)
     begun = {group for group, ends in reach.items() if max(ends.values()) >= 0}
     for meeting, here in found.inside.items():
         for rank in here if meeting.seq >= 0 else ():
@@ -79,30 +73,6 @@ def waits(ranks: Iterable[Rank], groups: Iterable[Group]) -> Waits:
             found, meeting, reach[meeting.group], meeting.group in begun
         )
     return found
-
-
-def is_p2p(op: Operation) -> bool:
-    return op.peer is not None and op.op in P2P
-
-
-def operations(position: Position, furthest: int = -1) -> Iterator[Operation]:
-    """The open ones, begun where the counters say so; made up from the counters where no entries are told.
-
-    `furthest` is the last call of anybody in the group: whoever has made it and tells no end is thought to be in it.
-    """
-    ended, listed = _ended(position), False
-    for op in position.open:
-        if op.state == COMPLETED or (not is_p2p(op) and op.seq <= ended):
-            continue
-        listed = listed or not is_p2p(op)
-        has_begun = not is_p2p(op) and position.started is not None and op.seq <= position.started
-        yield msgspec.structs.replace(op, state=STARTED) if has_begun and op.state != STARTED else op
-    if not listed and position.enqueued is not None and position.enqueued > ended:
-        is_known = position.completed is not None or ended >= 0
-        has_begun = position.started is not None and position.started > ended
-        if is_known or position.enqueued == furthest:
-            seq = ended + 1 if is_known else position.enqueued
-            yield Operation(seq, state=STARTED if has_begun else ENQUEUED)
 
 
 # --- building
@@ -118,48 +88,14 @@ def _members(rows: Iterable[Rank], groups: Iterable[Group]) -> dict[str, tuple[i
     return {name: tuple(sorted(set(ranks))) for name, ranks in told.items()} | declared
 
 
-def _recorded(rows: Iterable[Rank]) -> dict[str, bool]:
-    """By group: whether its recorders note when the device began."""
-    told: dict[str, set[str]] = {}
-    for row in rows:
-        for p in row.positions:
-            marks = told.setdefault(p.group, set())
-            if (p.started is not None and p.started >= 0) or any(op.state == STARTED for op in p.open):
-                marks.add("begun")
-            elif p.started is None:
-                marks.add("unknown")
-            elif p.completed is not None and p.completed >= 0:
-                marks.add("ended unbegun")
-    some = any("begun" in marks for marks in told.values())
-    return {group: "begun" in marks or (some and not marks) for group, marks in told.items()}
-
-
-def _ended(position: Position) -> int:
-    """The last that has ended in this group."""
-    entries = [op.seq for op in position.open if op.state == COMPLETED and not is_p2p(op)]
-    return max([position.completed if position.completed is not None else -1, *entries])
-
-
-def _furthest(rows: Iterable[Rank]) -> dict[str, int]:
-    """By group, the last call of anybody."""
-    found: dict[str, int] = {}
-    for row in rows:
-        for p in row.positions:
-            found[p.group] = max(found.get(p.group, -1), -1 if p.enqueued is None else p.enqueued)
-    return found
-
-
-def _enter(found: Waits, row: Rank, recorded: Mapping[str, bool], furthest: Mapping[str, int]) -> None:
+def _enter(found: Waits, row: Rank, known: Recorders) -> None:
     """Note what the rank is inside of."""
-    calls = [(p.group, op) for p in row.positions for op in operations(p, furthest[p.group])]
-    inside = [(group, op) for group, op in calls if recorded[group] and op.state == STARTED]
-    unknown = [(group, op) for group, op in calls if not recorded[group]]
-    guessed = _heads(unknown) if any(recorded[p.group] for p in row.positions) else _earliest(unknown)
-    for group, op in [*inside, *guessed]:
+    recorded, assumed = entered(row, known)
+    for group, op in [*recorded, *assumed]:
         meeting = _meeting(row.rank, group, op)
         found.inside.setdefault(meeting, {})[row.rank] = op
         found.of.setdefault(row.rank, []).append(meeting)
-    found.assumed.update(_meeting(row.rank, group, op) for group, op in guessed)
+    found.assumed.update(_meeting(row.rank, group, op) for group, op in assumed)
 
 
 def _meeting(rank: int, group: str, op: Operation) -> Meeting:
@@ -167,24 +103,6 @@ def _meeting(rank: int, group: str, op: Operation) -> Meeting:
         return Meeting(group, op.seq)
     src, dst = (rank, op.peer) if op.op == "send" else (op.peer, rank)
     return Meeting(group, -1, src, dst)
-
-
-def _earliest(calls: list[Open]) -> list[Open]:
-    """What was called first of all that is open, with the rest of its batch; per group where the order is not told."""
-    orders = [op.order for _, op in calls if op.order is not None]
-    if len(orders) < len(calls) or not calls:
-        return _heads(calls)
-    group, first = min(calls, key=lambda call: call[1].order or 0)
-    return [(g, op) for g, op in calls if g == group and op.seq == first.seq and is_p2p(op) == is_p2p(first)]
-
-
-def _heads(calls: list[Open]) -> list[Open]:
-    """The first open one of each group, with the rest of its batch."""
-    first: dict[tuple[str, bool], int] = {}
-    for group, op in calls:
-        key = (group, is_p2p(op))
-        first[key] = min(first.get(key, op.seq), op.seq)
-    return [(group, op) for group, op in calls if op.seq == first[group, is_p2p(op)]]
 
 
 def _absent(

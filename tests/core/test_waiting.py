@@ -111,3 +111,11 @@ def test_with_calls_alone_the_furthest_are_thought_to_wait_for_the_others() -> N
     found: Waits = waits([*ranks, Rank(3, positions=(Position("world", 7),))], [WORLD])
     assert found.late == {EIGHT: (3,)}
     assert found.assumed == {EIGHT}
+
+
+def test_a_recorder_that_notes_no_beginnings_among_others_that_do_makes_nobody_idle() -> None:
+    """As of a rank that only its watchdog tells of."""
+    told = Rank(3, positions=(Position("world", 8, None, 7),))
+    found = waits([*map(inside, (0, 1, 2)), told], [WORLD])
+    assert found.of[3] == [EIGHT]
+    assert found.assumed == {EIGHT}
