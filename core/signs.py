@@ -46,7 +46,7 @@ _TABLE: Final = tuple(
     for sign, pattern in (
         (NOTHING, r"^(?!.*kernel:).*[\w-]+\[\d+\]: .*\bxid\b|\bPCIe Bus Error\b|non-fatal"),
         (FABRIC, r"\bSXid\b.*\bfatal|nvswitch.*\bfatal"),
-        (XID, r"NVRM: Xid|(?-i:\b(Xid|XID)\b)[^0-9]{0,40}\d+"),
+        (XID, r"NVRM: Xid|(?-i:\b(Xid|XID)\b)[^0-9#]{0,40}[\d#]"),
         (GPU_FAILED, r"RmInitAdapter failed|probe routine failed|kgspIsHeartbeatTimedOut|PMU has halted"
          r"|GSP.{0,20}timed? ?out|nvAssert.{0,60}RESET_REQUIRED"),
         (PANIC, r"kernel panic|machine check.{0,30}(fatal|exception)|power (loss|fail|off)|Hardware Error.{0,40}fatal"),
