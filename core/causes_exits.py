@@ -67,11 +67,11 @@ def _by_itself(scene: Scene, movers: list[End], found: list[End]) -> Cause:
         action=policy.PAGE if many and start else policy.RESTART,
         steps=_steps(scene, lead, nodes, many=many, start=start),
         hints=(*_hints(scene, lead), *work_lost(scene)),
-        fault=signs.bare(lead.text) or (f"signal {SIGNAL_WORDS[lead.signal]}" if lead.signal in SIGNAL_WORDS else "exit"),
+        fault=signs.bare(lead.text) or SIGNAL_WORDS.get(lead.signal or 0, "exit"),
     )
 
 
-SIGNAL_WORDS: Final = {4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 11: "SEGV"}
+SIGNAL_WORDS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
 def _kind(lead: End, *, code: bool) -> str:
@@ -102,7 +102,7 @@ def _reasons(scene: Scene, movers: list[End], found: list[End], *, many: bool) -
         told.append(f"killed by signal 9; {host_memory(scene, scene.where([lead.rank]))}")
     if lead.sign in _OF_DEVICE:
         told.append("many ranks alike: it is the program" if many else
-                    "all ranks run the same program and only this one failed: not surely the program's fault")  # fmt: skip
+                    "all run the same program and only this one failed: perhaps not the program's fault")  # fmt: skip
     victims = [end.rank for end in found if end.weight in (Weight.VICTIM, Weight.STOPPED)]
     if victims:
         told.append(f"{ranks_in_words(victims)} lost their peers or were stopped afterwards")

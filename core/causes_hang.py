@@ -206,9 +206,8 @@ def _by_rest(rank: Rank, found: Laggards) -> State:
     frame = f" ({does.frame})" if does.frame else ""
     where = {st.UNSEEN: "outside of the collective", st.USER: "outside of the collective, in the program"}
     at_work = ", at work on the CPU" if rank.cpu_moving else ""
-    return State(
-        v.COLLECTIVE_HANG, f"{where.get(does.what, st.IN_WORDS[does.what])}{frame}{at_work}", f"compute {bare(does.frame)}"
-    )
+    why = f"{where.get(does.what, st.IN_WORDS[does.what])}{frame}{at_work}"
+    return State(v.COLLECTIVE_HANG, why, f"compute {bare(does.frame)}")
 
 
 def _steps(klass: str, state: State, nodes: tuple[str, ...], ranks: list[Rank]) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def _of_host(scene: Scene, ended: list[End]) -> Cause:
 
 
 def _gpus(scene: Scene, ranks: tuple[int, ...]) -> tuple[Gpu, ...]:
-    return tuple(sorted(Gpu(r.node, r.gpu) for k in ranks if (r := scene.ranks.get(k)) and r.node and r.gpu is not None))
+    rows = [scene.ranks[rank] for rank in ranks if rank in scene.ranks]
+    return tuple(sorted(Gpu(row.node, row.gpu) for row in rows if row.node and row.gpu is not None))
 
 
 def orphans(scene: Scene) -> list[tuple[str, Process]]:

@@ -74,9 +74,9 @@ def outdated_driver(scene: Scene) -> Cause | None:
         kind="host_fault",
         culprits=Culprits((), names),
         confidence=0.85,
-        summary=f"{', '.join(names)}: driver and library do not fit, " + ("new jobs will fail there" if running else "no job starts there"),
-        reasons=("the driver was changed by an update; who runs already has the old library loaded and is not touched",),
-        evidence=tuple(s.ref for s in scene.of(signs.DRIVER_MISMATCH)[:4]) or tuple(f"nodes[{n}].driver_mismatch" for n in names),
+        summary=f"{', '.join(names)}: driver and library do not fit, {'new jobs will fail' if running else 'none starts'}",
+        reasons=("the driver was changed by an update; who runs has the old library loaded and is not touched",),
+        evidence=tuple(s.ref for s in scene.of(signs.DRIVER_MISMATCH)[:4]) or tuple(f"nodes[{n}]" for n in names),
         action=policy.NONE if running else policy.RESTART_WITHOUT,
         steps=(v.TELL_USER, step(v.DRAIN_AFTER_JOB, *names)) if running
         else (step(v.RESTART_EXCLUDING, *names), step(v.DRAIN_REBOOT, *names)),

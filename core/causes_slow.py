@@ -100,7 +100,7 @@ def of_watchdog(scene: Scene) -> Cause | None:
         kind="false_alarm",
         culprits=Culprits(ranks, scene.where(ranks)),
         confidence=0.85 if why else 0.55,
-        summary=f"a watchdog of {ranks_in_words(ranks) if ranks else 'the job'} was not served in time: no failure by itself",
+        summary=f"a watchdog of {ranks_in_words(ranks) if ranks else 'the job'} was not served: no failure by itself",
         reasons=(*why, "a heartbeat monitor's word without a second signal is no hang"),
         evidence=tuple(s.ref for s in told[:4]),
         action=policy.WAIT,

@@ -1,7 +1,7 @@
 """From a snapshot to its verdict: rules in an order of proof, then the hardware below and the past behind it.
 
-What a kernel, a driver or an exit says comes before silence, silence before waiting, waiting before slowness. A fault of
-the culprit's own device or node is the cause, and the hang its consequence. "Unknown" is an answer.
+What a kernel, a driver or an exit says comes before silence, silence before waiting, waiting before slowness. A fault
+of the culprit's own device or node is the cause, and the hang its consequence. "Unknown" is an answer.
 """
 
 from functools import cached_property

@@ -146,7 +146,7 @@ def first_movers(found: list[End]) -> list[End]:
 
 
 def _killed_or_failed(killed: list[End], failed: list[End]) -> list[End]:
-    """A launcher kills what is left after a failure; a death by signal makes its peers fail. Time tells, else number."""
+    """A launcher kills what a failure left; a death by signal makes its peers fail. Time tells, else number."""
     k, f = killed[0].at, failed[0].at
     if k is not None and f is not None:
         return killed if k <= f else failed

@@ -76,7 +76,8 @@ _TABLE: Final = tuple(
         (LINK_DOWN, r"link (is |went )?down|port.{0,20}\b(down|polling|error)\b|\b(mlx|eth|bond|ib|ens|roce)\w*.{0,30}"
          r"\b(down|polling|flap\w*)\b|lost carrier|no carrier|NETDEV WATCHDOG"),
         (UNRESOLVED, r"name or service not known|name resolution|getaddrinfo|not resolv"
-         r"|(cannot|could not|can't|unable to|failed to) resolve|unknown host|nodename nor servname|no such host|NXDOMAIN"),
+         r"|(cannot|could not|can't|unable to|failed to) resolve|unknown host|nodename nor servname|no such host"
+         r"|NXDOMAIN"),
         (PREEMPTED, r"preempt|spot.{0,20}(reclaim|terminat|interrupt)|evict\w*.{0,30}(pod|node|priority)"
          r"|maintenance event|due to time limit|instance.{0,20}(terminat|reclaim)"),
         (STOPPED, r"SIGTERM|SIGINT|signal 15|death signal|SignalException|KeyboardInterrupt|scancel|cancell?ed by"),
@@ -101,7 +102,16 @@ _TABLE: Final = tuple(
     )
 )  # fmt: skip
 # what every pattern has one of: most lines of a log have none, and are done with at once
-_STEMS: Final = ["xid", "nvrm", "nvswitch", "kgsp", "gsp", "panic", "machine", "power", "hardware", "blocked", "hung", "lockup", "stall", "mismatch", "module", "memory", "oom", "alloc", "nvlink", "ecc", "214", "double", "bus", "lost", "handle", "cuda", "contained", "peer", "illegal", "collective", "watchdog", "heartbeat", "gil", "milliseconds", "enqueued", "rendezvous", "round", "status", "retry", "flush", "down", "polling", "carrier", "port", "flap", "resol", "getaddrinfo", "unknown", "name", "nxdomain", "such", "preempt", "spot", "evict", "maintenance", "limit", "instance", "sigterm", "sigint", "signal", "interrupt", "cancel", "dataloader", "i/o", "eio", "estale", "stale", "space", "read-only", "quota", "zero", "pytorchstream", "central", "eof", "unexpected", "nfs", "lustre", "ceph", "gpfs", "beegfs", "fuse", "s3", "gcs", "checkpoint", "shard", "safetensors", ".tmp", "store", "etcd", "master_addr", "timed", "timeout", "connect", "closed", "reset", "refused", "pipe", "socket", "abort", "nccl", "dist", "remote", "failed", "recv", "coordination", "cudnn", "cublas", "device", "hip", "error", "exception", "assert", "traceback", "fault", "dumped", "coredump", "12", "lapse"]
+_STEMS: Final = """
+    xid nvrm nvswitch kgsp gsp panic machine power hardware blocked hung lockup stall mismatch module memory oom
+    alloc nvlink ecc 214 double bus lost handle cuda contained peer illegal collective watchdog heartbeat gil
+    milliseconds enqueued rendezvous round status retry flush down polling carrier port flap resol getaddrinfo
+    unknown name nxdomain such preempt spot evict maintenance limit instance sigterm sigint signal interrupt cancel
+    dataloader i/o eio estale stale space read-only quota zero pytorchstream central eof unexpected nfs lustre ceph
+    gpfs beegfs fuse s3 gcs checkpoint shard safetensors .tmp store etcd master_addr timed timeout connect closed
+    reset refused pipe socket abort nccl dist remote failed recv coordination cudnn cublas device hip error
+    exception assert traceback fault dumped coredump 12 lapse
+""".split()  # noqa: SIM905
 _NO_NUMBER = re.compile(r"\b(nan|inf)s?\b|floatingpoint")
 _CODE = re.compile(r"(?:Xid|XID)\b(?:\s*\((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\))?\D{0,20}?(\d+)")
 _GPU = re.compile(r"\bGPU\s?#?(\d+)\b")

@@ -43,7 +43,8 @@ IN_WORDS: Final = {
 _TABLE: Final = tuple(
     (what, re.compile(pattern, re.IGNORECASE))
     for what, pattern in (
-        (LOADER, r"data_?loader|\bloader\b|_next_data|_try_get_data|_get_data\b|next_batch|get_batch|data_iter|\bcollate|dataset"
+        (LOADER, r"data_?loader|\bloader\b|_next_data|_try_get_data|_get_data\b|next_batch|get_batch|data_iter|\bcollate"
+         r"|dataset"
          r"|_utils/(fetch|worker)|pin_memory\.py|webdataset|ffrecord|(next|get)_data\b|prefetch"),
         (RENDEZVOUS, r"rendezvous|tcpstore|prefixstore|\bstore[._ ](get|wait)|store\.py|init_process_group"
          r"|_store_based_barrier|new_group"),
@@ -51,9 +52,11 @@ _TABLE: Final = tuple(
          r"|batch_isend_irecv|send_forward|recv_forward|send_backward|recv_backward|p2p_communication|\breduce\b"
          r"|distributed_c10d|functional_collectives|ProcessGroup|nccl|gloo|wait_tensor|work\.wait|_sync_params"
          r"|reducer|\bgather\b|\bscatter\b|monitored_barrier"),
-        (DEVICE, r"cuda(Stream|Event|Device)?_?synchronize|\bsynchronize\b|_local_scalar_dense|\bitem\b|cuCtxSync|cuStream"
+        (DEVICE, r"cuda(Stream|Event|Device)?_?synchronize|\bsynchronize\b|_local_scalar_dense|\bitem\b|cuCtxSync"
+         r"|cuStream"
          r"|cuEvent|cuMemcpy|cudaMemcpy|\bto\b.{0,20}\bcpu\b|\bcuda_sync"),
-        (COMPILE, r"_inductor|_dynamo|triton.{0,30}compil|\bcompile\w*\b|nvcc|ninja|codegen|autotun|cpp_extension|\bjit\b"),
+        (COMPILE, r"_inductor|_dynamo|triton.{0,30}compil|\bcompile\w*\b|nvcc|ninja|codegen|autotun|cpp_extension"
+         r"|\bjit\b"),
         (PIPE, r"pipe_write|write.{0,20}pipe"),
         (STORAGE, r"\bfsync\b|\bwrite\w*\b|serialization\.py|torch\.save|\bsave\w*|_save\b|checkpoint|safetensors"
          r"|filesystem|\bopen\b|\bread(into|all|line)?\b|load_state_dict|torch\.load|\bpread\w*|\bpwrite\w*|upload|download"

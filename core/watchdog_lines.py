@@ -11,8 +11,11 @@ from rankpulse.core.snapshot import Operation, Position, Rank
 GROUP: Final = "default"
 _WORDS: Final = ("Seq", "seq", "SEQ", "enqueued", "Enqueued")  # no line without one of them is of use
 _SEQ = re.compile(r"(?:SeqNum|seq(?:uence)?(?: number)?)\s*[=:]?\s*(\d+)", re.IGNORECASE)
-_OP = re.compile(r"OpType\s*[=:]?\s*(\w+)|\b(ALLREDUCE|BROADCAST|ALLTOALL(?:_BASE)?|_?ALLGATHER\w*|_?REDUCE_SCATTER\w*|REDUCE"
-                 r"|SEND|RECV|BARRIER|GATHER|SCATTER|COALESCED|ALL_REDUCE|ALL_TO_ALL|ALL_GATHER)\b", re.IGNORECASE)  # fmt: skip
+_OP = re.compile(
+    r"OpType\s*[=:]?\s*(\w+)|\b(ALLREDUCE|BROADCAST|ALLTOALL(?:_BASE)?|_?ALLGATHER\w*|_?REDUCE_SCATTER\w*|REDUCE|SEND"
+    r"|RECV|BARRIER|GATHER|SCATTER|COALESCED|ALL_REDUCE|ALL_TO_ALL|ALL_GATHER)\b",
+    re.IGNORECASE,
+)
 _SIZE = re.compile(r"(?:NumelIn|numel|size)\s*[=:]?\s*(\d+)", re.IGNORECASE)
 _ENQUEUED = re.compile(r"last enqueued\D{0,40}(\d+)", re.IGNORECASE)
 _COMPLETED = re.compile(r"last completed\D{0,40}(\d+)", re.IGNORECASE)

@@ -87,7 +87,8 @@ def long_save(writer: int = 0, moving: bool | None = True, killed: bool = False,
         rank["log"] = [TIMED_OUT.format(seq=460_631)]
         if killed:
             rank |= {"exit_code": -6, "error": TIMED_OUT.format(seq=460_631)}
-    snap["ranks"][writer] = {"rank": writer, "node": name(writer), "phase": "checkpoint", "phase_s": 700.0, "stack": IN_SAVE,
+    snap["ranks"][writer] = {"rank": writer, "node": name(writer), "phase": "checkpoint", "phase_s": 700.0,
+                             "stack": IN_SAVE,
                              "positions": [at("world", 460_630, 460_630)]}  # fmt: skip
     if moving is not None:
         snap["ranks"][writer]["io_moving"] = moving
@@ -256,7 +257,8 @@ def gsp_timeout(gpu: int = 4, where: str = "node-01") -> Json:
     snap = job(16)
     for report in nodes(snap):
         if report["node"] == where:
-            line = f"NVRM: Xid (PCI:0000:ab:00): 119, pid=2210, name=nvidia-smi, Timeout after 6s of waiting for RPC response from GPU{gpu} GSP!"
+            line = "NVRM: Xid (PCI:0000:ab:00): 119, pid=2210, name=nvidia-smi, Timeout after 6s of waiting for RPC "
+            line += f"response from GPU{gpu} GSP!"
             report["kernel"] = [line, line, "NVRM: Rate limiting GSP RPC error prints (GPU at PCI:0000:ab:00)"]
     for rank in snap["ranks"]:
         rank["stack"] = IN_ALL_REDUCE
@@ -271,7 +273,8 @@ def flapping_port(here: str = "node-02", there: str = "node-05", port: str = "ml
     me = int(here[-2:])
     reports[me]["links"] = [{"name": port, "state": "polling", "flaps": 3}, {"name": "mlx5_0", "state": "active"}]
     first = f"NET/IB: Got completion from peer {there} with status=12 opcode=0 vendor err 129 on port {port}"
-    snap["events"] = [{"at": 9_991.0 + 0.1 * i, "node": f"node-{i:02d}", "rank": 8 * i, "text": "NET/IB: Got completion with status=5 vendor err 249"}
+    late = "NET/IB: Got completion with status=5 vendor err 249"
+    snap["events"] = [{"at": 9_991.0 + 0.1 * i, "node": f"node-{i:02d}", "rank": 8 * i, "text": late}
                       for i in range(8)]  # fmt: skip
     snap["events"].append({"at": 9_990.5, "node": here, "rank": 8 * me, "text": first})
     for rank in snap["ranks"]:
@@ -284,7 +287,8 @@ def left_over(gib: float = 28.75, alive: bool = False, parent: int = 1) -> Json:
     snap = job(4, phase="init")
     for rank in snap["ranks"]:
         rank |= {"exit_code": 1, "error": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"}
-    held = [{"pid": 5150 + g, "parent": parent, "name": "EngineCore", "gpu": g, "gpu_memory_gib": gib, "job_alive": alive}
+    held = [{"pid": 5150 + g, "parent": parent, "name": "EngineCore", "gpu": g, "gpu_memory_gib": gib,
+             "job_alive": alive}
             for g in range(4)]  # fmt: skip
     nodes(snap)[0]["processes"] = held
     snap["job"] |= {"state": "starting", "attempt": 6}

@@ -13,7 +13,7 @@ IN_LOADER = [
 ]
 IN_SAVE = ["train.py:210 main", "train.py:96 save_checkpoint", "torch/serialization.py:852 save"]
 LOST = "DistBackendError: NCCL error: remote process exited or there was a network error"
-TIMED_OUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=1, Timeout(ms)=600000)"
+TIMED_OUT = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=1)"
 
 
 def name(rank: int, per_node: int = 8) -> str:
