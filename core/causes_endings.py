@@ -37,7 +37,7 @@ def _finished(scene: Scene, found: list[End]) -> Cause | None:
 def _stopped(scene: Scene, found: list[End], movers: list[End]) -> Cause | None:
     """Somebody's signal or a scheduler's word, unless a failure went before it."""
     told = [s for s in scene.of(signs.PREEMPTED, signs.STOPPED) if s.sign == signs.PREEMPTED or _of_launcher(scene, s)]
-    if movers and _went_before(movers, _since(scene, told)):
+    if movers and (_went_before(movers, _since(scene, told)) or _among_living(scene, movers, found)):
         return None
     preempted = _preempted(scene, told)
     if preempted:
@@ -60,7 +60,12 @@ def _leavers(scene: Scene, told: list[Said]) -> dict[str, int | None]:
     found: dict[str, int | None] = {
         s.node: 2 if "INT" in s.text or "Keyboard" in s.text else None for s in told if s.node
     }
-    return found | {n.node: n.launcher_signal for n in scene.snap.nodes if n.launcher_signal in STOPS}
+    return found | {n.node: s for n in scene.snap.nodes if (s := _signal(n)) in STOPS}
+
+
+def _signal(node: Node) -> int | None:
+    """What its launcher got; a shell writes 128 + signal."""
+    return node.launcher_signal or {143: 15, -15: 15, 130: 2, -2: 2}.get(node.launcher_exit or 0)
 
 
 def _of_launcher(scene: Scene, said: Said) -> bool:
@@ -70,9 +75,7 @@ def _of_launcher(scene: Scene, said: Said) -> bool:
 
 def _since(scene: Scene, told: list[Said]) -> float | None:
     times = [s.at for s in told if s.at is not None]
-    times += [
-        n.launcher_at - n.clock_offset_s for n in scene.snap.nodes if n.launcher_signal and n.launcher_at is not None
-    ]
+    times += [n.launcher_at - n.clock_offset_s for n in scene.snap.nodes if _signal(n) and n.launcher_at is not None]
     return min(times, default=None)
 
 
@@ -85,12 +88,18 @@ def _went_before(movers: list[End], at: float | None) -> bool:
     return hard or (at is None and lead.weight >= Weight.FAILED and lead.signal != 9)
 
 
+def _among_living(scene: Scene, movers: list[End], found: list[End]) -> bool:
+    """A few that are dead among many that live, and no times: a stop ends all, so they went before it."""
+    living = len(scene.ranks) - len(found)
+    return all(end.at is None for end in movers) and len(movers) < living
+
+
 def _preempted(scene: Scene, told: list[Said]) -> tuple[str, ...]:
     """Why it is the scheduler's doing, nothing when it is not known to be."""
     found = []
     if scene.snap.job.preempted:
         found.append("the scheduler says that it was preempted")
-    stopping = any(n.launcher_signal for n in scene.snap.nodes) or bool(scene.snap.job.stop_signal)
+    stopping = any(_signal(n) for n in scene.snap.nodes) or bool(scene.snap.job.stop_signal)
     planned = [n.node for n in scene.snap.nodes if n.planned_stop]
     if planned and (stopping or scene.moves is not True):
         found.append(f"a stop of {', '.join(planned)} was announced")
@@ -100,7 +109,7 @@ def _preempted(scene: Scene, told: list[Said]) -> tuple[str, ...]:
 
 def _first(scene: Scene, told: list[Said]) -> tuple[str, ...]:
     """The node that was told to leave first; all of them where no times are known."""
-    times = {n.node: _left_at(n) for n in scene.snap.nodes if n.launcher_signal in STOPS or n.planned_stop}
+    times = {n.node: _left_at(n) for n in scene.snap.nodes if _signal(n) in STOPS or n.planned_stop}
     for said in told:
         if said.node and times.get(said.node) is None:
             times[said.node] = said.at

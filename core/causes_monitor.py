@@ -74,7 +74,7 @@ def outdated_driver(scene: Scene) -> Cause | None:
         kind="host_fault",
         culprits=Culprits((), names),
         confidence=0.85,
-        summary=f"{', '.join(names)}: driver and library do not fit, {'new jobs will fail' if running else 'none starts'}",
+        summary=f"{', '.join(names)}: driver and library differ, {'new jobs will fail' if running else 'none starts'}",
         reasons=("the driver was changed by an update; who runs has the old library loaded and is not touched",),
         evidence=tuple(s.ref for s in scene.of(signs.DRIVER_MISMATCH)[:4]) or tuple(f"nodes[{n}]" for n in names),
         action=policy.NONE if running else policy.RESTART_WITHOUT,
@@ -142,7 +142,6 @@ def spares(scene: Scene) -> tuple[str, ...]:
 
 def notes(scene: Scene) -> Iterable[Cause]:
     """What is worth telling beside the cause."""
-    for rule in (degraded, outdated_driver):
-        found = rule(scene)
+    for found in (blind(scene) or degraded(scene), outdated_driver(scene)):
         if found is not None:
             yield found

@@ -23,24 +23,23 @@ class Silence(NamedTuple):
 
 
 def silent(scene: Scene) -> list[Node]:
-    """Nodes that are not heard, by far longer than the others are."""
-    known = sorted(node.silent_s for node in scene.snap.nodes if node.silent_s is not None)
-    if not known:
-        return [n for n in scene.snap.nodes if n.probe.lower() in NO_ANSWER or n.agent_alive is False]
-    least = known[0]
-    limit = max(SILENT_S, 3.0 * least) if len(known) == len(scene.snap.nodes) > 1 else SILENT_S
-    return [
-        n
-        for n in scene.snap.nodes
-        if (n.silent_s is not None and n.silent_s >= limit) or n.agent_alive is False or n.probe.lower() in NO_ANSWER
-    ]
+    """Nodes that are not heard, by far longer than the others are, or that others do not reach."""
+    known = [node.silent_s for node in scene.snap.nodes if node.silent_s is not None]
+    least = min(known) if len(known) == len(scene.snap.nodes) > 1 else 0.0
+    limit = max(SILENT_S, 3.0 * least)
+    return [node for node in scene.snap.nodes if _is_quiet(node, limit)]
+
+
+def _is_quiet(node: Node, limit: float) -> bool:
+    late = node.silent_s is not None and node.silent_s >= limit
+    return late or node.agent_alive is False or node.peers_reach is False or node.probe.lower() in NO_ANSWER
 
 
 def of_silence(scene: Scene) -> Cause | None:
     """What has become of those that are silent; the worst of it decides, one incident for all of a kind."""
     quiet = silent(scene)
     if not quiet:
-        return None
+        return _all_late(scene)
     found = [_judge(scene, node) for node in quiet]
     for klass in (v.NODE_DEAD, v.PARTITION, v.SIDECAR_DEAD, v.CONTROL_PLANE_DELAY, v.UNKNOWN):
         mine = [one for one in found if one.klass == klass]
@@ -49,17 +48,36 @@ def of_silence(scene: Scene) -> Cause | None:
     return None
 
 
+def _all_late(scene: Scene) -> Cause | None:
+    """Everybody is late alike: the path to us is, or we are."""
+    late = [node.silent_s for node in scene.snap.nodes if node.silent_s is not None]
+    if len(late) < 2 or len(late) < len(scene.snap.nodes) or min(late) < SILENT_S:
+        return None
+    klass = v.CONTROL_PLANE_DELAY if scene.moves is True else v.MONITOR_BLIND
+    return Cause(
+        klass=klass,
+        confidence=0.7,
+        summary=f"all {len(late)} nodes are heard late alike, by {min(late):g} s and more",
+        reasons=("many that have nothing in common are late at once: it is the path to the monitor, or the monitor",),
+        evidence=("nodes[*].silent_s",),
+        action=policy.NONE,
+        steps=(v.WAIT,),
+        fault="all late",
+    )
+
+
 def _judge(scene: Scene, node: Node) -> Silence:
-    probe, moving = node.probe.lower(), _works(scene, node.node)
+    probe, moving = node.probe.lower(), scene.moves is True
     if any(s.sign == signs.PANIC and s.node == node.node for s in scene.said):
         return Silence(node, v.NODE_DEAD, 0.95, "its kernel panicked or it lost power")
+    heard = node.silent_s is not None and node.silent_s < SILENT_S and node.agent_alive is not False
+    if node.peers_reach is False and (probe in ANSWERED or heard):
+        return Silence(node, v.PARTITION, 0.85, "it answers us, and the other nodes do not reach it")
     if probe in ANSWERED:
-        if node.peers_reach is False:
-            return Silence(node, v.PARTITION, 0.85, "it answers us, and the other nodes do not reach it")
         return Silence(
             node, v.CONTROL_PLANE_DELAY, 0.9, "its agent answers a direct look: only its way to the store is late"
         )
-    if probe in REFUSED or (node.agent_alive is False and (moving or node.peers_reach)):
+    if probe in REFUSED or (node.agent_alive is False and (moving or node.peers_reach or _seen(scene, node.node))):
         return Silence(node, v.SIDECAR_DEAD, 0.9, "the machine answers, its agent does not run")
     if moving:
         return Silence(node, v.CONTROL_PLANE_DELAY, 0.8, "the job makes steps that need its ranks: it takes part")
@@ -75,9 +93,13 @@ def _judge(scene: Scene, node: Node) -> Silence:
     return Silence(node, v.NODE_DEAD, 0.75, "nothing speaks for it on any way that was tried")
 
 
-def _works(scene: Scene, node: str) -> bool:
-    """Whether the job is seen to need this node and to go on."""
-    return scene.moves is True
+def _seen(scene: Scene, node: str) -> bool:
+    """Whether anything of its ranks was seen just now."""
+    rows = (scene.ranks[rank] for rank in scene.on([node]))
+    return any(
+        row.alive or row.stack or row.positions or (row.beat_age_s is not None and row.beat_age_s < SILENT_S)
+        for row in rows
+    )
 
 
 def _cause(scene: Scene, klass: str, mine: list[Silence]) -> Cause:

@@ -7,6 +7,7 @@ from typing import Final
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
 from rankpulse.core.causes_hang import progress_of
+from rankpulse.core.ends import ends
 from rankpulse.core.scene import SLOW_PHASES, Scene
 from rankpulse.core.snapshot import Rank
 from rankpulse.core.stacks import IN_WORDS, LOADER, PIPE, STORAGE, doing, ranks_in_words
@@ -18,8 +19,12 @@ LATE_S: Final = 0.05  # by so many seconds of a step
 
 
 def of_phase(scene: Scene) -> Cause | None:
-    """The whole job is in a phase that may take long."""
+    """The whole job is in a phase that may take long, or rests because the program said so."""
     job = scene.snap.job
+    if any(end.code is not None or end.signal is not None for end in ends(scene)):
+        return None
+    if scene.ranks and all(rank.pulse == "paused" for rank in scene.snap.ranks):
+        return _resting()
     phases = {(rank.phase or job.phase).lower() for rank in scene.snap.ranks} or {job.phase.lower()}
     phases.discard("")
     if not phases or not all(SLOW_PHASES.search(phase) for phase in phases):
@@ -38,6 +43,18 @@ def of_phase(scene: Scene) -> Cause | None:
         evidence=("ranks[*].phase",),
         action=policy.WAIT,
         fault=f"phase {name}",
+    )
+
+
+def _resting() -> Cause:
+    return Cause(
+        klass=v.PLANNED_SLOW_PHASE,
+        confidence=0.9,
+        summary="every rank has paused its pulse: the job rests on purpose",
+        reasons=("a paused pulse is the program's own word",),
+        evidence=("ranks[*].pulse",),
+        action=policy.WAIT,
+        fault="paused",
     )
 
 

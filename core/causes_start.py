@@ -2,13 +2,14 @@
 
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
+from rankpulse.core.ends import ends
 from rankpulse.core.scene import Scene
 from rankpulse.core.snapshot_nodes import Node
 from rankpulse.core.verdict import Cause, Culprits, step
 
 
 def of_start(scene: Scene) -> Cause | None:
-    return _left_first(scene) or _old_round(scene) or _missing(scene)
+    return _left_first(scene) or _old_round(scene) or _missing(scene) or _given_up(scene)
 
 
 def _left_first(scene: Scene) -> Cause | None:
@@ -112,6 +113,28 @@ def _missing(scene: Scene) -> Cause | None:
         hints=("while the number of nodes that have arrived grows, wait",),
         fault="cannot resolve the store" if unresolved else "nodes did not arrive",
     )
+
+
+def _given_up(scene: Scene) -> Cause | None:
+    """Ranks ended before the first step, all of them victims: they waited for somebody who is not seen."""
+    gone = [end for end in ends(scene) if end.code or end.signal is not None]
+    if not scene.starting or not gone:
+        return None
+    absent = tuple(sorted(set(range(scene.snap.job.world_size or 0)) - scene.ranks.keys()))
+    return Cause(
+        klass=v.STARTUP_FAILURE,
+        kind="control_plane",
+        culprits=Culprits(absent[:64]),
+        confidence=0.7 if absent else 0.55,
+        summary=f"the job did not come to its first step: {gone[0].words}",
+        reasons=("all that ended were waiting for others",
+                 *((f"{len(absent)} ranks were never seen",) if absent else ())),
+        evidence=tuple(end.ref for end in gone[:4]),
+        action=policy.PAGE,
+        steps=(v.TELL_USER,),
+        hints=("look which node did not join: its name resolution, its network, its launcher",),
+        fault="given up",
+    )  # fmt: skip
 
 
 def _why(scene: Scene, nodes: tuple[str, ...], unresolved: set[str], apart: set[str]) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ IN_WORDS: Final = {
 _TABLE: Final = tuple(
     (what, re.compile(pattern, re.IGNORECASE))
     for what, pattern in (
-        (LOADER, r"data_?loader|\bloader\b|_next_data|_try_get_data|_get_data\b|next_batch|get_batch|data_iter|\bcollate"
-         r"|dataset"
+        (LOADER, r"data_?loader|\bloader\b|_next_data|_try_get_data|_get_data\b|next_batch|get_batch|data_iter"
+         r"|\bcollate|dataset"
          r"|_utils/(fetch|worker)|pin_memory\.py|webdataset|ffrecord|(next|get)_data\b|prefetch"),
         (RENDEZVOUS, r"rendezvous|tcpstore|prefixstore|\bstore[._ ](get|wait)|store\.py|init_process_group"
          r"|_store_based_barrier|new_group"),

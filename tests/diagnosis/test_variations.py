@@ -1004,6 +1004,208 @@ def all_victims() -> Json:
     return s
 
 
+@story(v.PARTITION, tuple(range(16, 24)), ("node-02",), policy.PAGE)
+def cut_from_peers() -> Json:
+    s = job(32, stack=IN_ALL_REDUCE)
+    nodes(s, silent_s=0.3)
+    s["nodes"][2]["peers_reach"] = False
+    return s
+
+
+@story(v.SIDECAR_DEAD, tuple(range(16, 24)), ("node-02",), policy.NONE)
+def agent_gone_ranks_seen() -> Json:
+    s = job(32, stack=IN_ALL_REDUCE)
+    nodes(s, silent_s=0.3, agent_alive=True)
+    s["nodes"][2] |= {"agent_alive": False, "silent_s": 30.0}
+    return s
+
+
+@story(v.CONTROL_PLANE_DELAY, (), (), policy.NONE)
+def all_late_moving() -> Json:
+    s = job(32, step=5, step_age_s=1.0, step_s=2.0)
+    nodes(s, silent_s=9.0)
+    return s
+
+
+@story(v.MONITOR_BLIND, (), (), policy.NONE)
+def all_late_unknown() -> Json:
+    s = job(32)
+    nodes(s, silent_s=9.0)
+    return s
+
+
+@story(v.GPU_FAULT, (22,), ("node-02",), policy.DRAIN)
+def storm_and_blind() -> Json:
+    s = incidents.corrected_storm()
+    s["monitor"]["blind"] = True
+    return s
+
+
+@story(v.WORKER_DEAD, (2,), ("node-00",), policy.RESTART)
+def deaf_with_sigterm() -> Json:
+    s = incidents.deaf_survivors()
+    s["ranks"][2].pop("exited_at")
+    for n in s["nodes"]:
+        n["launcher_signal"] = 15
+    return s
+
+
+@story(v.PREEMPTED, tuple(range(40, 48)), ("node-05",), policy.RESTART)
+def rdzv_143() -> Json:
+    s = incidents.closed_rendezvous(5)
+    s["nodes"][5].pop("launcher_signal")
+    return s
+
+
+@story(v.NODE_DEAD, tuple(range(0, 8)), ("node-00",), policy.RESTART_WITHOUT)
+def two_node_dead() -> Json:
+    s = job(16, stack=IN_ALL_REDUCE)
+    nodes(s, silent_s=0.2)
+    s["nodes"][0] |= {"silent_s": 12.0, "probe": "timeout"}
+    for r in s["ranks"][:8]:
+        r.pop("stack")
+    return s
+
+
+@story(v.STOPPED_BY_USER, (), (), policy.NONE)
+def sigkill_all_after_sigterm() -> Json:
+    s = job(16, signal=9, exited_at=9990.0)
+    nodes(s, launcher_signal=15, launcher_at=9960.0)
+    return s
+
+
+@story(v.OOM, (2,), ("node-00",), policy.RESTART)
+def k8s_oom() -> Json:
+    s = job(8)
+    s["ranks"][2]["exit_code"] = 137
+    s["events"] = [{"node": "node-00", "rank": 2, "text": "container trainer OOMKilled"}]
+    return s
+
+
+@story(v.STARTUP_FAILURE, (), (), policy.PAGE)
+def nccl_init_timeout_start() -> Json:
+    s = job(
+        8,
+        phase="init",
+        exit_code=1,
+        error="torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 7/8 clients joined.",
+    )
+    s["job"]["state"] = "starting"
+    return s
+
+
+@story(v.OOM, (2,), ("node-00",), policy.STOP)
+def cuda_oom_second_time() -> Json:
+    s = job(8, step=5)
+    s["ranks"][2] |= {"exit_code": 1, "error": "torch.OutOfMemoryError: CUDA out of memory. Tried 3 GiB"}
+    s["history"] = [{"class": "oom", "error": "CUDA out of memory. Tried 2 GiB", "node": "node-00", "step": 5}]
+    return s
+
+
+@story(v.COLLECTIVE_MISMATCH, (2, 3), (), policy.STOP)
+def mismatch_twice() -> Json:
+    s = incidents.mismatch()
+    s["history"] = [{"class": "collective_mismatch"}]
+    return s
+
+
+@story(v.PARTITION, (), ("node-00", "node-01", "node-02", "node-03"), policy.PAGE)
+def nodes_all_dead_rack() -> Json:
+    s = job(32)
+    nodes(s, silent_s=20.0, probe="unreachable")
+    return s
+
+
+@story(v.COLLECTIVE_HANG, (6,), ("node-01",), policy.RESTART)
+def tp_pp_dp_stuck() -> Json:
+    s = job(8, 4)
+    groups: list[Json] = []
+
+    def g(kind: str, ms: list[int]) -> None:
+        groups.append({"name": f"{kind}{ms[0]}", "members": ms, "kind": kind})
+
+    for i in range(0, 8, 2):
+        g("tp", [i, i + 1])
+    for i in (0, 1, 4, 5):
+        g("dp", [i, i + 2])
+    s["groups"] = groups
+    for r in s["ranks"]:
+        i = r["rank"]
+        tp = f"tp{i // 2 * 2}"
+        dp = f"dp{i if i % 4 < 2 else i - 2}"
+        if i == 6:
+            r["positions"] = [at(tp, 10, 10, started=10), at(dp, 4, 4, started=4)]
+            r["stack"] = [*LOOP, "model.py:7 forward"]
+        elif i == 7:
+            r["positions"] = [
+                at(tp, 11, 10, started=11, open=[{"seq": 11, "op": "all_reduce", "state": "started"}]),
+                at(dp, 4, 4, started=4),
+            ]
+        elif i in (4,) or i == 5:
+            r["positions"] = [
+                at(tp, 20, 20, started=20),
+                at(dp, 5, 4, started=5, open=[{"seq": 5, "op": "all_reduce", "state": "started"}]),
+            ]
+        else:
+            r["positions"] = [at(tp, 20, 20, started=20), at(dp, 5, 5, started=5)]
+    return s
+
+
+@story(v.UNKNOWN, (), (), policy.PAGE)
+def hang_unknown_everything() -> Json:
+    return {"ranks": [{"rank": i, "step": 10, "step_age_s": 900} for i in range(8)]}
+
+
+@story(v.COLLECTIVE_HANG, (3,), (), policy.RESTART)
+def behind_in_step() -> Json:
+    return {"ranks": [{"rank": i, "step": 10 if i != 3 else 9, "step_age_s": 900} for i in range(8)]}
+
+
+@story(v.GPU_FAULT, (9,), ("node-01",), policy.RESTART_WITHOUT)
+def xid_then_python_error() -> Json:
+    s = job(16, exit_code=1, error=LOST, exited_at=9995.0)
+    s["devices"] = [{"node": "node-01", "gpu": 1, "xids": [{"code": 48, "at": 9990}]}]
+    s["ranks"][9] |= {"error": "RuntimeError: CUDA error: unspecified launch failure", "exited_at": 9990.4}
+    return s
+
+
+@story(v.WORKER_DEAD, (9,), ("node-01",), policy.RESTART)
+def assert_then_unrelated_xid() -> Json:
+    s = job(16, exit_code=1, error=LOST, exited_at=9995.0)
+    s["devices"] = [{"node": "node-00", "gpu": 1, "xids": [{"code": 48, "at": 8500}]}]
+    s["ranks"][9] |= {"error": "AssertionError: bad shape", "exited_at": 9990.4}
+    return s
+
+
+@story(v.GPU_FAULT, (1,), ("node-00",), policy.DRAIN)
+def nvlink_suspects_moving() -> Json:
+    s = job(16, step=5, step_age_s=0.5, step_s=1.0)
+    s["devices"] = [{"node": "node-00", "gpu": 1, "xids": [63], "remap_pending": True}]
+    return s
+
+
+@story(v.PLANNED_SLOW_PHASE, (), (), policy.WAIT)
+def pulse_paused_all() -> Json:
+    s = job(8, pulse="paused", step=5, step_age_s=500.0)
+    return s
+
+
+@story(v.COLLECTIVE_HANG, (3,), ("node-00",), policy.NONE)
+def debugger() -> Json:
+    s = job(8, stack=IN_ALL_REDUCE)
+    s["ranks"][3] |= {"state": "t", "stack": ["pdb.py:5 interaction"]}
+    return s
+
+
+@story(v.STOPPED_BY_USER, tuple(range(0, 7)), (), policy.NONE)
+def finished_some_left() -> Json:
+    s = job(8)
+    for r in s["ranks"][:7]:
+        r |= {"exit_code": 0, "pulse": "closed"}
+    s["ranks"][7] |= {"step": 100, "stack": ["train.py final_eval"]}
+    return s
+
+
 @pytest.mark.parametrize(
     ("make", "klass", "ranks", "names", "action"), STORIES, ids=lambda one: getattr(one, "__name__", "")
 )
