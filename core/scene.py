@@ -223,6 +223,8 @@ class Scene:
                 at = r.error_at if r.error_at is not None else r.exited_at
                 yield self._text(r.error, f"ranks[{r.rank}].error", at, r.node, r.rank, r.gpu)
             for place, line in list(enumerate(r.log))[-lines:]:
+                if not signs.sign(line):
+                    continue  # most lines of a log tell nothing
                 yield self._text(line, f"ranks[{r.rank}].log[{place}]", None, r.node, r.rank, r.gpu)
 
     def _of_events(self) -> Iterable[Said]:
