@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from rankpulse.core.positions import is_p2p
 from rankpulse.core.signatures import signature
-from rankpulse.core.snapshot import Group, Operation, Rank
+from rankpulse.core.snapshot import COMPLETED, Group, Operation, Rank
 
 SAME_PROGRAM = frozenset(("dp", "tp", "ep", "cp"))
 
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 class Step(NamedTuple):
     """What a comparison with the twins says of one rank."""
 
-    comparable: bool  # anything at all could be compared
+    comparable: bool  # what it is in now could be compared
     is_apart: bool  # most twins stood elsewhere with the same call, or called something else there
     is_odd: bool  # it called something that its twins do not call there, with these sizes
 
@@ -68,15 +68,15 @@ class _Calls:
         self.add(calls)
 
     def add(self, calls: Iterable[Call], weight: int = 1) -> None:
-        for slot, _, op in calls:
-            for key in ((slot, op.seq), (slot, op.site)):
+        for slot, kind, op in calls:
+            for key in ((slot, op.seq), (kind, op.site)):
                 self.said.setdefault(key, Counter())[signature(op)] += weight
 
     def is_odd(self, call: Call) -> bool:
         """Whether most others called something else there, or all others something else at this line."""
         usual = _usual(self.said.get((call.slot, call.op.seq)))
         if usual is None and call.op.site:
-            usual = _usual(self.said.get((call.slot, call.op.site)), share=1.0)
+            usual = _usual(self.said.get((call.kind, call.op.site)), share=1.0)
         return usual is not None and usual != signature(call.op)
 
 
@@ -106,8 +106,9 @@ class Twins:
         called = self._called[root]
         for votes in (places, called):
             votes.add(mine, -1)
-        apart = list(places.apart(mine))
-        step = Step(bool(apart), any(apart), any(map(called.is_odd, mine)))
+        now = [call for call in mine if call.op.state != COMPLETED]
+        comparable = any(True for _ in places.apart(now))
+        step = Step(comparable, any(places.apart(mine)), any(map(called.is_odd, mine)))
         for votes in (places, called):
             votes.add(mine)
         return step

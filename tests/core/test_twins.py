@@ -75,3 +75,20 @@ def test_another_size_at_the_same_line_is_odd_only_where_the_others_agree() -> N
 
 def test_a_rank_without_a_dump_is_neither() -> None:
     assert Twins([rank(0, (5, 20))], [TP]).step(9) == (False, False, False)
+
+
+def test_lines_are_compared_over_groups_whose_kind_is_not_told() -> None:
+    def called(number: int, name: str) -> Rank:
+        call = Operation(7, name, (64,), "", None, COMPLETED, "finalize.embedding", 30 + number)
+        return Rank(number, positions=(at(f"embedding.{number}", 7, call), at("tp", 1)))
+
+    twins = Twins([*(called(n, "all_reduce") for n in range(3)), called(3, "broadcast")], [TP])
+    assert [twins.step(n).is_odd for n in range(4)] == [False, False, False, True]
+
+
+def test_a_rank_is_comparable_by_what_it_is_in_now() -> None:
+    now = op(9, order=41)
+    rows = [Rank(n, positions=(at("tp", 5, op(5, state=COMPLETED, order=20), now),)) for n in range(3)]
+    assert Twins(rows, [TP]).step(0).comparable
+    alone = Rank(3, positions=(at("tp", 5, op(5, state=COMPLETED, order=20), op(10, order=44)),))
+    assert not Twins([*rows, alone], [TP]).step(3).comparable
