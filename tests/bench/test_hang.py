@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from rankpulse.bench.hang import baselines, dumps, faults, tables
+from rankpulse.bench.hang import baselines, dumps, faults, page, tables
 from rankpulse.bench.hang.layout import Layout
 from rankpulse.bench.hang.machine import Fault, Machine
 from rankpulse.bench.hang.program import Style, draw_style, stage_program
@@ -156,3 +156,29 @@ def test_the_same_work_gives_the_same_scores_and_a_report() -> None:
         *tables.ours(rows)
     ]
     assert list(tables.beside(rows))[-1] == "| t | host stuck | 75 % (1.5) | 75 % (1.5) |"
+
+
+def report(exact: int, wrong: int, judged_s: float) -> dict[str, object]:
+    rows = [
+        {
+            "topology": topology,
+            "ranks": 64,
+            "recorder": dumps.TIMED,
+            "fault": fault,
+            "missing": share,
+            "rule": tables.OURS,
+        }
+        | {"trials": 100, "exact": exact, "wrong": wrong, "first": exact, "contains": 100, "size": 1.0}
+        for topology in page.USUAL
+        for fault in faults.KINDS
+        for share in (0.0, 0.05, 0.2)
+    ]
+    speed = {"fault": "host", "missing": 0.0, "ranks": 16_384, "megabytes": 37.0, "read_s": 0.5, "judged_s": judged_s}
+    return {"rows": rows, "speed": [speed | {"peak_mib": 300, "kind": "stuck"}], "seed": 1, "python": "3", "cpus": 2}
+
+
+def test_the_page_says_which_promises_are_kept() -> None:
+    kept, broken = page.page(report(99, 1, 2.0)), page.page(report(98, 2, 6.0))
+    assert "not met" not in kept
+    assert broken.count("**not met**") == 2 * 2 + 2
+    assert "| 16,384 ranks read and judged, s | under 5 | 2.5 | met |" in kept
