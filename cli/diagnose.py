@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rankpulse.cli import show
+from rankpulse.cli import flight_recorder, show
 from rankpulse.cli.failing import Failed
 from rankpulse.core.causes_hardware import name
 from rankpulse.core.diagnosing import diagnose
@@ -14,8 +14,10 @@ from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.verdict import Verdict
 
 
-def run(file: str, as_json: bool) -> None:
-    verdict = diagnose(read(file))
+def run(file: str | None, recorder: str | None, as_json: bool) -> None:
+    if (file is None) == (recorder is None):
+        raise Failed("name a snapshot, or a directory of dumps by --flight-recorder: one of them")
+    verdict = diagnose(read(file) if file is not None else flight_recorder.read(recorder or ""))
     show.as_json(verdict) if as_json else page(verdict)
 
 

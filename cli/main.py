@@ -216,17 +216,22 @@ def explain(
 @app.command()
 def diagnose(
     snapshot: Annotated[
-        str, typer.Argument(metavar="FILE", help="A job snapshot as JSON (docs/snapshots.md); '-': stdin.")
-    ],
+        str | None, typer.Argument(metavar="[FILE]", help="A job snapshot as JSON (docs/snapshots.md); '-': stdin.")
+    ] = None,
+    recorder: Annotated[
+        str | None,
+        typer.Option("--flight-recorder", metavar="DIR", help="Instead: torch's own dumps, one file per rank."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Who froze the job, by a snapshot of it: class, culprits, cascade, what to do, and why. Needs no cluster.
 
     Example: rankpulse diagnose snapshot.json --json
+    Example: rankpulse diagnose --flight-recorder traces
     """
     from rankpulse.cli import diagnose as room
 
-    room.run(snapshot, as_json)
+    room.run(snapshot, recorder, as_json)
 
 
 for command in acting.COMMANDS:

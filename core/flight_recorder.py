@@ -1,0 +1,127 @@
+"""torch's own flight recorder dumps, of as many ranks as there are, as a snapshot. Pure; what is in them is untrusted.
+
+What can be relied on, also with gloo: `process_group[0]`, the same on all members, and `retired`; gloo leaves `state`
+at "scheduled". Members of groups are told by NCCL alone. Ranks that are members and left no dump are told as such.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from rankpulse.core.snapshot import COMPLETED, ENQUEUED, RANKS_MAX, STARTED, Group, Operation, Position, Rank, Snapshot
+
+OPEN_MAX: Final = 256  # entries kept of one group
+_KINDS: Final = (
+    ("tp", "tp|tensor"),
+    ("pp", "pp|pipe"),
+    ("ep", "ep|expert"),
+    ("cp", "cp|context"),
+    ("dp", "dp|data|fsdp"),
+)
+_ARROW: Final = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
+
+
+class _Entry(msgspec.Struct):
+    process_group: list[str]
+    record_id: int = 0
+    collective_seq_id: int = -1
+    p2p_seq_id: int = -1
+    profiling_name: str = ""
+    input_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    state: str | None = ""
+    retired: bool = False
+    is_p2p: bool = False
+
+
+class _Dump(msgspec.Struct):
+    entries: list[_Entry] = []
+    pg_config: dict[str, dict[str, Any]] = {}
+    host_name: str = ""
+
+
+def snapshot_of(dumps: Mapping[int, object]) -> Snapshot:
+    """The snapshot of a job, from what each rank dumped. A dump that is none makes its rank one without."""
+    unread: list[str] = []
+    read = {rank: dump for rank, raw in dumps.items() if (dump := _read(rank, raw, unread)) is not None}
+    groups = _groups(read.values())
+    ranks = [_rank(rank, dump, groups) for rank, dump in sorted(read.items())]
+    everyone = {member for group in groups.values() for member in group.members} | dumps.keys()
+    mute = [Rank(rank, dump="no dump") for rank in sorted(everyone - read.keys())]
+    return Snapshot(ranks=tuple([*ranks, *mute][:RANKS_MAX]), groups=tuple(groups.values()), unread=tuple(unread[:64]))
+
+
+def _read(rank: int, raw: object, unread: list[str]) -> _Dump | None:
+    try:
+        return msgspec.convert(raw, _Dump, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        unread.append(f"the dump of rank {rank}: {str(error)[:120]}")
+        return None
+
+
+def _groups(dumps: Iterable[_Dump]) -> dict[str, Group]:
+    found: dict[str, Group] = {}
+    for dump in dumps:
+        for name, row in dump.pg_config.items():
+            members = tuple(
+                sorted({int(number) for number in re.findall(r"\d+", str(row.get("ranks", "")))[:RANKS_MAX]})
+            )
+            if members and all(member < RANKS_MAX for member in members):
+                found.setdefault(name, Group(name, members, _kind(str(row.get("desc", "")))))
+    return found
+
+
+def _kind(text: str) -> str:
+    return next((kind for kind, words in _KINDS if re.search(rf"(^|[_\W])({words})", text, re.IGNORECASE)), "unknown")
+
+
+def _rank(rank: int, dump: _Dump, groups: Mapping[str, Group]) -> Rank:
+    entries: dict[str, list[_Entry]] = defaultdict(list)
+    for entry in dump.entries:
+        if entry.process_group:
+            entries[entry.process_group[0]].append(entry)
+    positions = tuple(_position(name, rows, groups.get(name)) for name, rows in entries.items())
+    return Rank(rank, node=dump.host_name, positions=positions, dump="" if positions else "empty")
+
+
+def _position(name: str, rows: list[_Entry], group: Group | None) -> Position:
+    """Asynchronous collectives overtake: what counts as ended is all before the first that is still open."""
+    calls = [row for row in rows if not row.is_p2p]
+    opened = [row for row in rows if not _ended(row)]
+    seqs = [row.collective_seq_id for row in calls]
+    first = min((row.collective_seq_id for row in calls if not _ended(row)), default=None)
+    ended = max((row.collective_seq_id for row in calls if _ended(row)), default=-1)
+    last = [row for row in calls if _ended(row)][-1:]
+    begun = [row.collective_seq_id for row in calls if row.state in (STARTED, COMPLETED)]
+    return Position(
+        name,
+        enqueued=max(seqs, default=-1),
+        started=max(begun) if any(row.state == STARTED for row in calls) else None,
+        completed=ended if first is None else min(ended, first - 1),
+        open=tuple(_operation(row, group) for row in [*last, *opened[-OPEN_MAX:]]),
+    )
+
+
+def _ended(row: _Entry) -> bool:
+    return row.retired or row.state == COMPLETED
+
+
+def _operation(row: _Entry, group: Group | None) -> Operation:
+    name = row.profiling_name.partition(":")[2] or row.profiling_name
+    state = COMPLETED if _ended(row) else STARTED if row.state == STARTED else ENQUEUED
+    arrow = _ARROW.search(name) if row.is_p2p else None
+    peer = int(arrow.group(3)) if arrow else None
+    if peer is not None and group is not None and peer < len(group.members):
+        peer = group.members[peer]  # written by its place in the group
+    return Operation(
+        row.p2p_seq_id if row.is_p2p else row.collective_seq_id,
+        name.split()[0] if name.split() else "",
+        tuple(number for size in row.input_sizes[:4] for number in size),
+        ",".join(row.input_dtypes[:2]),
+        peer,
+        state,
+        order=row.record_id,
+    )
