@@ -129,7 +129,7 @@ def of_orphans(scene: Scene, ended: list[End]) -> Cause | None:
             tuple(sorted({Gpu(node, p.gpu) for node, p in left if p.gpu is not None})),
         ),
         confidence=0.95 if all(p.job_alive is False for _, p in left) else 0.8,
-        summary=f"{len(left)} process{'es' * (len(left) > 1)} of an ended job hold {held:.0f} GiB of GPU memory",
+        summary=f"{held:.0f} GiB of GPU memory are held by {len(left)} process{'es' * (len(left) > 1)} of an ended job",
         reasons=(*(f"{node}: pid {p.pid} {p.name} (parent {p.parent}) holds {p.gpu_memory_gib:.0f} GiB, its job "
                    f"{'has ended' if p.job_alive is False else 'is not known'}" for node, p in left[:6]),
                  *((f"{ranks_in_words(ranks)}: {ended[0].words}",) if ended else ())),

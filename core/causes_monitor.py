@@ -7,6 +7,7 @@ from typing import Final
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
 from rankpulse.core.causes_hardware import SLOW_QUERY_S
+from rankpulse.core.ends import ends
 from rankpulse.core.remembered import nodes_of
 from rankpulse.core.scene import Scene
 from rankpulse.core.snapshot import Failure
@@ -103,7 +104,7 @@ def lemon(scene: Scene) -> Cause | None:
         summary=f"{', '.join(bad)} failed again and again",
         reasons=tuple(f"{node}: {count[node]} failures" for node in bad[:8]),
         evidence=("history",),
-        action=policy.RESTART_WITHOUT if scene.moves is False else policy.DRAIN,
+        action=policy.RESTART_WITHOUT if scene.moves is False or ends(scene) else policy.DRAIN,
         steps=(step(v.RESTART_EXCLUDING, *bad), step(v.DRAIN_REBOOT, *bad)),
         hints=("keep it in quarantine until it has passed a burn-in", *spares(scene)),
         fault="lemon",

@@ -112,7 +112,7 @@ def of_mismatch(scene: Scene, found: Laggards) -> Cause:
     nodes = scene.where(found.ranks)
     return Cause(
         klass=v.COLLECTIVE_MISMATCH,
-        culprits=Culprits(found.ranks, nodes if len(found.ranks) == 1 else (), (), (), found.groups),
+        culprits=Culprits(tuple(sorted(found.ranks)), nodes if len(found.ranks) == 1 else (), (), (), found.groups),
         confidence=round(0.95 * found.confidence, 2),
         summary=f"ranks call different collectives at the same place: {ranks_in_words(found.ranks)}",
         reasons=(
