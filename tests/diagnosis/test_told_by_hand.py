@@ -328,7 +328,7 @@ def gsp() -> Json:
             {
                 "node": "n0",
                 "kernel": [
-                    "NVRM: Xid (PCI:0000:84:00): 119, pid=1234, name=nvidia-smi, Timeout after 6s: RPC response from GPU4 GSP!",
+                    "NVRM: Xid (PCI:0000:84:00): 119, name=nvidia-smi, Timeout after 6s: RPC response from GPU4 GSP!",
                     "NVRM: Rate limiting GSP RPC error prints",
                 ],
             }
