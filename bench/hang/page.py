@@ -15,6 +15,8 @@ from rankpulse.bench.hang.trials import OWN
 FIT_S: Final = 5.0
 FIT_MIB: Final = 1500
 EXACT, WRONG, CONTAINS = 0.99, 0.01, 0.99  # at least, at most, at least
+FEW: Final = 100  # trials: fewer show no 99 %
+MET: Final = "met"
 USUAL: Final = ("TP4 x PP4 x DP4", "TP8 x PP16 x DP128")
 RANKS: Final = ("host", "gpu", "skip", "mismatch")
 
@@ -74,6 +76,8 @@ HOW: Final = """## How it is simulated
 * **named first**: exact, or unsure with the culprit before all others of the set.
 * **contain the culprit**: of all answers; of an unsure one the whole set counts, its size is in the last column.
 
+The same hang is judged with none, 5 and 20 % of the dumps missing, and by two recorders: answers are not independent.
+
 What no positions can tell: with `started` not recorded, a device that stopped before a collective looks like a dead
 link in it, so both are told as a set. A rank that told nothing may be the culprit, or inside a collective whose link is
 dead: it is never named as certain by its silence alone. What else is known of it, that its process is stopped or its
@@ -95,7 +99,13 @@ def page(report: dict[str, Any]) -> str:
     ]
     parts += ["how many ranks a rule names.", "", *tables.beside(rows), ""]
     parts += ["## Everything", "", *tables.ours(rows), "", "## Time and memory", ""]
-    parts += ["Reading the snapshot and judging it, in a process of its own.", "", *tables.speed(report["speed"]), ""]
+    parts += [
+        "Reading the snapshot and judging it, in a process of its own with one thread; the best of three. On a busy",
+        "machine it waits for its turns: what it takes of the CPU is what it takes on an idle one.",
+        "",
+        *tables.speed(report["speed"]),
+        "",
+    ]
     parts += ["## Again", "", "```bash", f"rankpulse bench hang --seed {report['seed']} --json > hang.json"]
     return "\n".join([*parts, "python -m rankpulse.bench.hang.page hang.json docs/benchmarks/hang.md", "```", ""])
 
@@ -118,9 +128,9 @@ def promises(report: dict[str, Any]) -> Iterator[str]:
     good = wrong <= WRONG * trials
     yield _told("wrong though sure, all topologies and recorders", "at most 1 %", (wrong, trials), _met(good))
     yield _at_least("answers that contain the culprit, all of them", CONTAINS, _sum(drawn, "contains"))
-    worst = max(one["read_s"] + one["judged_s"] for one in report["speed"])
+    worst = max(one["cpu_s"] for one in report["speed"])
     ranks, most = report["speed"][0]["ranks"], max(one["peak_mib"] for one in report["speed"])
-    yield f"| {ranks:,} ranks read and judged, s | under {FIT_S:g} | {worst:.3g} | {_met(worst < FIT_S)} |"
+    yield f"| {ranks:,} ranks read and judged, s of one core | under {FIT_S:g} | {worst:.3g} | {_met(worst < FIT_S)} |"
     yield f"| the same, MiB | under {FIT_MIB} | {most} | {_met(most < FIT_MIB)} |"
 
 
@@ -134,7 +144,10 @@ def _sum(rows: Iterable[dict[str, Any]], what: str) -> tuple[int, int]:
 
 
 def _at_least(what: str, goal: float, told: tuple[int, int]) -> str:
-    return _told(what, f"at least {goal:.0%}".replace("%", " %"), told, _met(told[0] >= goal * told[1]))
+    verdict = _met(told[0] >= goal * told[1])
+    if verdict == MET and told[1] < FEW:
+        verdict = f"none wrong, but {told[1]} are too few to tell"
+    return _told(what, f"at least {goal:.0%}".replace("%", " %"), told, verdict)
 
 
 def _told(what: str, goal: str, told: tuple[int, int], verdict: str) -> str:
@@ -143,7 +156,7 @@ def _told(what: str, goal: str, told: tuple[int, int], verdict: str) -> str:
 
 
 def _met(good: bool) -> str:
-    return "met" if good else "**not met**"
+    return MET if good else "**not met**"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,8 @@ from rankpulse.bench.hang.trials import hang
 from rankpulse.core import culprit, snapshot_codec
 from rankpulse.core.snapshot import Snapshot
 
-SHARES = (0.0, 0.2)
+SHARES: Final = (0.0, 0.2)
+TURNS: Final = 3  # the one that other processes disturbed least counts
 
 
 def measured(layout: Layout, style: Style) -> list[dict[str, Any]]:
@@ -35,14 +36,21 @@ def _measured(kind: str, layout: Layout, style: Style) -> list[dict[str, Any]]:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             left = dumps.without(rows, share, random)
             Path(file.name).write_bytes(msgspec.json.encode(Snapshot(ranks=tuple(left), groups=groups)))
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-                told.append({"fault": kind, "missing": share, **alone.submit(_diagnose, file.name).result()})
+            told.append({"fault": kind, "missing": share, **_best(file.name)})
     return told
+
+
+def _best(file: str) -> dict[str, Any]:
+    turns = []
+    for _ in range(TURNS):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+            turns.append(alone.submit(_diagnose, file).result())
+    return min(turns, key=lambda turn: float(turn["read_s"] + turn["judged_s"]))
 
 
 def _diagnose(file: str) -> dict[str, Any]:
     """Read and judge; what it took."""
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     data = Path(file).read_bytes()
     snapshot = snapshot_codec.decode(data)
     read = time.perf_counter()
@@ -53,6 +61,7 @@ def _diagnose(file: str) -> dict[str, Any]:
         "megabytes": round(len(data) / 1e6, 1),
         "read_s": round(read - began, 2),
         "judged_s": round(ended - read, 2),
+        "cpu_s": round(time.process_time() - worked, 2),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "kind": found.kind,
     }

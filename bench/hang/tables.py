@@ -50,8 +50,18 @@ def beside(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def speed(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    yield _line("ranks", "snapshot, MB", "fault", "dumps missing", "read, s", "judged, s", "peak, MiB", "finding")
-    yield "|---" * 8 + "|"
+    yield _line(
+        "ranks",
+        "snapshot, MB",
+        "fault",
+        "dumps missing",
+        "read, s",
+        "judged, s",
+        "of the CPU, s",
+        "peak, MiB",
+        "finding",
+    )
+    yield "|---" * 9 + "|"
     for row in rows:
         yield _line(
             row["ranks"],
@@ -60,6 +70,7 @@ def speed(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
             missing(row["missing"]),
             row["read_s"],
             row["judged_s"],
+            row["cpu_s"],
             row["peak_mib"],
             row["kind"],
         )
