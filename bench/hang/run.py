@@ -9,7 +9,6 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -65,7 +64,7 @@ class Result(NamedTuple):
 def run(is_quick: bool = False, seed: int = 1, jobs: int | None = None, big: bool = True, json: bool = False) -> int:
     """Run all trials and print. Returns 0."""
     fields = FIELDS if big and not is_quick else FIELDS[:-1]
-    with ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
         found = [result for results in pool.map(work, _plan(fields, is_quick, seed)) for result in results]
     report = {
         "rows": list(_rows(found)),

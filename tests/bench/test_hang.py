@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from rankpulse.bench.hang import baselines, dumps, faults, page, tables
+from rankpulse.bench.hang import baselines, dumps, faults, page, speed, tables
 from rankpulse.bench.hang.layout import Layout
 from rankpulse.bench.hang.machine import Fault, Machine
 from rankpulse.bench.hang.program import Style, draw_style, stage_program
@@ -188,3 +188,11 @@ def test_the_page_says_which_promises_are_kept() -> None:
     assert "not met" not in kept
     assert broken.count("**not met**") == 2 * 2 + 2
     assert "| 16,384 ranks read and judged, s of one core | under 5 | 2 | met |" in kept
+
+
+def test_time_and_memory_are_measured_in_a_process_of_its_own() -> None:
+    rows = speed.measured(SMALL, STYLE)
+    assert [(row["fault"], row["missing"], row["ranks"]) for row in rows] == [
+        (kind, share, 8) for kind in (faults.SKIP, faults.HOST) for share in speed.SHARES
+    ]
+    assert all(row["peak_mib"] > 0 and row["kind"] for row in rows)
