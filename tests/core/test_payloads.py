@@ -88,6 +88,16 @@ def test_an_alert_is_taken_back_by_the_labels_that_it_had() -> None:
     assert (ended["startsAt"], ended["endsAt"]) == (utc(AT), utc(AT + 60))
 
 
+def test_a_page_of_a_run_that_has_ended_already_is_no_alert_that_is_over() -> None:
+    (alert,) = told(ALERTMANAGER, "page", closed("run_ended"))
+    assert alert["endsAt"] == utc(AT + 5 + 86400), "one that arrives ended is told to nobody"
+
+
+def test_an_alert_ends_no_earlier_than_it_began_though_another_monitors_clock_says_so() -> None:
+    (alert,) = told(ALERTMANAGER, "closed", msgspec.structs.replace(closed("recovered"), closed_at=AT - 3))
+    assert alert["startsAt"] == alert["endsAt"] == utc(AT)
+
+
 def test_pagerduty_resolves_what_it_was_told_to_trigger() -> None:
     opened, ended = told(PAGERDUTY, secret="R0"), told(PAGERDUTY, "closed", closed("passed"), secret="R0")
     assert isinstance(opened, dict)
@@ -103,6 +113,13 @@ def test_no_text_of_a_job_calls_a_channel_or_becomes_a_link() -> None:
     assert isinstance(message, dict)
     assert "<" not in message["text"]
     assert "&lt;!channel&gt; &amp; died" in message["text"]
+
+
+def test_what_understands_slacks_form_is_not_made_to_call_a_channel_either() -> None:
+    message = told(SLACK, incident=msgspec.structs.replace(INCIDENT, summary="ValueError: @channel, @all, a@b"))
+    assert isinstance(message, dict)
+    assert not re.search(r"@\w", message["text"])
+    assert "@\u200bchannel, @\u200ball, a@\u200bb" in message["text"]
 
 
 def test_who_is_told_of_what() -> None:
