@@ -33,7 +33,7 @@ class Strikes:
         for incident in self._desk.book.open():
             if incident.klass in STRIKING and incident.run_uid:
                 struck = self._counted(incident)
-                if struck.strike:
+                if struck.strike and not _may_pass(struck):
                     self._weigh(struck, stopped)
 
     def against(self, node: str) -> list[r.Incident]:
@@ -100,3 +100,9 @@ class Strikes:
             return "its job meets through torch's own rendezvous, which takes no word of ours"
         room = desk.room(run, run.current, (node,))
         return "" if room.enough else f"its job could not go on without it: {room.words}"
+
+
+def _may_pass(incident: r.Incident) -> bool:
+    """Whether it may yet turn out to be nothing: then it must not be what a node is left out for."""
+    watched = incident.klass == d.COLLECTIVE_HANG and incident.action == policy.PAGE
+    return watched or incident.action == policy.WAIT

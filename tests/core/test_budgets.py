@@ -106,6 +106,35 @@ def test_a_node_that_kills_the_job_three_times_is_left_out_though_nothing_is_see
     assert any("node-b is cordoned" in line.text for line in last.trail)
 
 
+def test_a_hang_that_passes_by_itself_leaves_nobody_out() -> None:
+    world = World(settings(hang_act_s=30.0))
+    procs = joined(world)
+    crashes(world, procs, 1, 1)
+    procs = again(world, 3, step=2000)
+    world.run(30)
+    procs[1].state, world.training = "T", False
+    while world.incidents()[-1].klass != "collective_hang":
+        world.run(0.5)
+    world.run(5)
+    assert world.incidents()[-1].action == "wait"
+    procs[1].state, world.training = "S", True
+    world.run(10)
+    assert world.incidents()[-1].outcome == "passed"
+    assert world.engine.folder.joint.cordons == {}
+
+
+def test_a_hang_that_is_acted_upon_is_a_strike_like_any_other() -> None:
+    world = World(settings(hang_act_s=30.0))
+    procs = joined(world)
+    crashes(world, procs, 1, 1)
+    procs = again(world, 3, step=2000)
+    world.run(30)
+    procs[1].state, world.training = "T", False
+    while not any(order.round == 3 for order in world.of_kind("restart")):
+        world.run(0.5)
+    assert "node-b" in world.engine.folder.joint.cordons
+
+
 def test_two_nodes_in_turn_are_left_alone() -> None:
     world = World()
     crashes(world, joined(world), 0, 1, 0, 1)
