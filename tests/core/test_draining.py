@@ -124,6 +124,25 @@ def test_a_drain_is_taken_back() -> None:
     assert (incident.outcome, world.orders()) == ("passed", [])
 
 
+def test_a_drain_that_is_taken_back_once_it_was_ordered_is_followed_to_its_end() -> None:
+    """Workers may still have to be killed, and somebody has to tell whether the job came back."""
+    world = trained()
+    drain(world)
+    saves(world, world.procs[0], 40)
+    world.run(0.5)
+    [order] = world.orders()
+    world.ask("uncordon", node="n1")
+    world.run(30)
+    [incident] = world.incidents()
+    assert (incident.state, incident.rung) == ("open", "kill"), "nobody has obeyed"
+    for proc in world.procs:
+        world.ends(proc, signal=9, order_id=order.order_id)
+    world.meets(TWO, 2, first_step=41)
+    world.run(5)
+    [incident] = world.incidents()
+    assert (incident.state, incident.outcome) == ("closed", "recovered")
+
+
 def test_a_crash_before_the_checkpoint_is_acted_upon_and_the_next_round_is_without_the_node() -> None:
     world = trained()
     drain(world)
