@@ -167,7 +167,7 @@ class Orders:
     def _refused(self, incident: r.Incident, run: RunView) -> str:
         """Why no worker may be ended now, although that was decided."""
         leave = self._desk.folder.modes.of(run.uid)
-        asked = bool(incident.asked_by) and leave.mode != modes.BY_BREAKER
+        asked = bool(incident.asked_by) and leave.mode not in (modes.BY_BREAKER, modes.PAUSED)
         return "" if leave.armed or asked else leave.why
 
     def _without(self, incident: r.Incident, run: RunView) -> tuple[str, ...]:
