@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rankpulse.core.desk import Desk
 
 STRIKING: Final = (d.WORKER_DEAD, d.COLLECTIVE_HANG, d.NODE_DEAD)
+AT_ONCE_S: Final = 60.0  # two runs on one node suffer from one and the same thing, and notice it so far apart
 
 
 class Strikes:
@@ -37,7 +38,18 @@ class Strikes:
                     self._weigh(struck, stopped)
 
     def against(self, node: str) -> list[r.Incident]:
-        """The strikes that count against a node by now, the oldest first."""
+        """The strikes that count against a node by now, the oldest first: what several runs suffered at once is one."""
+        counted: list[r.Incident] = []
+        for one in self._all_against(node):
+            if not any(self._same_blow(one, other) for other in counted):
+                counted.append(one)
+        return counted
+
+    def _same_blow(self, one: r.Incident, other: r.Incident) -> bool:
+        ages = self._desk.budgets.age_s(one), self._desk.budgets.age_s(other)
+        return one.run_uid != other.run_uid and abs((ages[0] or 0.0) - (ages[1] or 0.0)) < AT_ONCE_S
+
+    def _all_against(self, node: str) -> list[r.Incident]:
         desk, window_s = self._desk, self._desk.settings.policy.strikes_window_s
         found = [
             i
@@ -50,7 +62,7 @@ class Strikes:
 
     def pardon(self, node: str) -> None:
         """Whoever lifts a cordon has looked at the node."""
-        self._desk.folder.pardoned.update(dict.fromkeys(i.id for i in self.against(node)))
+        self._desk.folder.pardoned.update(dict.fromkeys(i.id for i in self._all_against(node)))
 
     def _counted(self, incident: r.Incident) -> r.Incident:
         """The incident with the node that it counts against, while its round is known."""
