@@ -40,7 +40,7 @@ def test_a_page_is_told_once_and_its_end_after_it() -> None:
     (page,) = world.receiver.had
     assert page["data"]["incident"] == page["subject"] == incident.id
     assert page["data"]["decision"] == f"{incident.id}-page"
-    assert page["id"].startswith(f"story.{incident.id}-page.")
+    assert page["id"].startswith(f"story/{incident.id}-page/")
     world.training = True
     for proc in world.procs:
         proc.state = "S"

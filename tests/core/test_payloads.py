@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rankpulse.core import records as r
-from rankpulse.core.announcing import body, takers
+from rankpulse.core.announcing import body, body_of_test, takers
 from rankpulse.core.payloads import sending
 from rankpulse.core.settings import BadSettings, parse
 from rankpulse.core.signing import BadKey, key, sign
@@ -62,7 +62,7 @@ def test_a_cloud_event_has_the_fields_that_the_specification_demands() -> None:
     assert isinstance(event, dict)
     assert {name: event[name] for name in ("specversion", "id", "source", "type", "subject", "time")} == {
         "specversion": "1.0",
-        "id": "prod.i0001-0002-page.1800000000",
+        "id": "prod/i0001-0002-page/1800000000",
         "source": "/rankpulse/prod",
         "type": "rankpulse.page",
         "subject": "i0001-0002",
@@ -79,6 +79,16 @@ def test_the_id_of_an_event_is_another_where_a_store_that_was_wiped_counts_anew(
         for opened_at in (AT, AT + 9, AT + 9)
     }
     assert len(ids) == 2
+
+
+def test_no_dot_of_a_name_is_taken_for_one_of_what_is_signed() -> None:
+    """`id.timestamp.body`: with a dot in it the end of an id could be shown as the timestamp."""
+    ids = {
+        msgspec.json.decode(body(INCIDENT, "page", cluster=cluster, at=AT))["id"] for cluster in ("a.b", "a-b", "a_b")
+    }
+    ids.add(msgspec.json.decode(body_of_test("test-1", cluster="a.b", at=AT, author="ann", reason="x"))["id"])
+    assert len(ids) == 4
+    assert not any("." in id_ for id_ in ids)
 
 
 def test_an_alert_is_taken_back_by_the_labels_that_it_had() -> None:
