@@ -33,7 +33,10 @@ async def test(settings: Settings, target: str, reason: str) -> list[Outgoing]:
         while True:
             found = [one for one in await _letters(store, keys) if one.event == event]
             if not found:
-                raise Failed(await asking.refused(store, keys))
+                about = f"target {target}" if target else "webhook target"
+                raise Failed(
+                    f"{await asking.refused(store, keys)}. It knows no {about}: [[webhook.targets]] in its own settings"
+                )
             if all(one.state != PENDING for one in found) or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(LOOK_EVERY_S)
