@@ -40,7 +40,6 @@ SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
 def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
     """Play the named faults (all by default). Returns the exit code: 0 when every answer was right, else 1.
 
-    They are played in the order of `SCENES`, whatever that of `names` is: the later ones have jobs of their own.
     With `as_json` stdout gets one object at the end; what happens meanwhile goes to stderr. `keep`: a directory for
     the logs, which are removed otherwise when all went well.
     """
@@ -58,8 +57,7 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
         return 2
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        chosen = [name for name in SCENES if name in names or not names]
-        report = asyncio.run(_play(chosen, directory, as_json, seed))
+        report = asyncio.run(_play(in_order(names), directory, as_json, seed))
     except (StoreError, OSError, RuntimeError) as error:
         print(f"the demo could not be played: {error}\nlogs: {directory}", file=sys.stderr)
         return 1
@@ -70,6 +68,11 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
     else:
         print(f"logs: {directory}", file=sys.stderr)
     return 0 if report["ok"] else 1
+
+
+def in_order(names: list[str]) -> list[str]:
+    """What is played when these are asked for: each once, and `stop` ends the job of those before it."""
+    return [name for name in SCENES if name in names or not names]
 
 
 def _missing() -> str:

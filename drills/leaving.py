@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Collection, Iterable
 
 from rankpulse.core import codec
 from rankpulse.core import records as r
@@ -36,7 +37,7 @@ async def node(show: Show) -> Result:
     expected = await worth(result, watching, job, state, roster.round, show.stage.witness)
     gone = sorted(member.rank for member in roster.members if member.node == lost)
     expected |= {"culprits": gone, "cascade": sorted({member.rank for member in roster.members} - set(gone))}
-    result.wrong += moved(spared, lost, since) + _curve(spared, roster.round, curve.ENOUGH)
+    result.wrong += _moved(spared, lost, since) + _curve(spared, roster.round, curve.ENOUGH)
     return judge(result, diagnosis="node_dead", action="restart_without", restarts=1, incidents=1, **expected)
 
 
@@ -52,7 +53,7 @@ async def cordon(show: Show) -> Result:
     done = f"{left} cordoned with a drain, at step {at_step}"
     result = report(show, "cordon", done, since, state.run_uid, roster.round)
     expected = await worth(result, watching, job, state, roster.round, show.stage.witness)
-    result.wrong += drained(result, at_step) + moved(spared, left, since) + _curve(spared, roster.round, 0)
+    result.wrong += drained(result, at_step) + _moved(spared, left, since) + _curve(spared, roster.round, 0)
     await _ask(show, "uncordon", left, "fan replaced")
     await spared.until(lambda: not show.stage.witness.all(r.Cordon), 10.0, "the end of the cordon")
     return judge(
@@ -96,15 +97,19 @@ async def _ask(show: Show, kind: str, name: str, reason: str, *, drain: bool = F
     await show.stage.store.put(show.stage.keys.request(asked.id), codec.encode(asked))
 
 
-def moved(spared: Spared, left: str, since: float) -> list[str]:
+def _moved(spared: Spared, left: str, since: float) -> list[str]:
+    return moved(left, spared.nodes(), spared.given, spared.witness.incidents(since))
+
+
+def moved(left: str, nodes: Collection[str], orders: Iterable[r.Order], incidents: Iterable[r.Incident]) -> list[str]:
     """What is wrong with the move of a job from the node `left` to the spare, by one restart and no further rung."""
     wrong = []
-    if spared.nodes() != set(NODES) - {left}:
-        wrong.append(f"the round is of {sorted(spared.nodes())}, should be of all but {left}")
-    orders = [(order.kind, order.without) for order in spared.given]
-    if orders != [("restart", (left,))]:
-        wrong.append(f"orders: {orders}, should be one restart without {left}")
-    outcomes = [incident.outcome for incident in spared.witness.incidents(since)]
+    if set(nodes) != set(NODES) - {left}:
+        wrong.append(f"the round is of {sorted(nodes)}, should be of all but {left}")
+    given = [(order.kind, order.without) for order in orders]
+    if given != [("restart", (left,))]:
+        wrong.append(f"orders: {given}, should be one restart without {left}")
+    outcomes = [incident.outcome for incident in incidents]
     if outcomes != ["recovered"]:
         wrong.append(f"the incidents ended as {outcomes}, should be one that recovered")
     return wrong
