@@ -1,7 +1,8 @@
 """What the monitors have learned of each run's pace, as the store keeps it: a new leader does not start from nothing.
 
 It is knowledge, no decision: losing it costs caution for a while, nothing else. So it is written now and then, and a
-monitor takes it only where it has seen far less itself.
+monitor takes it only where it has seen far less itself. The pace is written as soon as it is believed, for whoever does
+not know it takes a job that hangs for one that starts, and waits as long.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ class LearnedFolder:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._waiting: dict[str, RunLearned] = {}  # of runs that are not known yet
-        self._written: dict[str, tuple[float, int, int]] = {}  # when, in which round, and how much was known then
+        self._written: dict[str, tuple[float, int, int, bool]] = {}  # when, in which round, how much, a pace
         self._looked_at = float("-inf")
 
     def stored(self, learned: RunLearned) -> None:
@@ -36,7 +37,7 @@ class LearnedFolder:
             self._fleet.runs[uid].clocks.take(self._waiting.pop(uid))
 
     def due(self, now: float) -> Iterator[RunView]:
-        """The runs of which more is known than was written, once a minute, and at once when a round is left."""
+        """The runs of which more is known than was written, once a minute; at once what makes a difference."""
         if now - self._looked_at < 1.0:
             return
         self._looked_at = now
@@ -46,10 +47,11 @@ class LearnedFolder:
 
     def _is_due(self, run: RunView, now: float) -> bool:
         number, known = run.current.number, run.clocks.counts()
-        at, round_, before = self._written.setdefault(run.uid, (now, number, 0))
-        if known == before or (now - at < WRITE_EVERY_S and number == round_):
+        paced = run.clocks.typical_step_s() is not None
+        at, round_, before, had_pace = self._written.setdefault(run.uid, (now, number, 0, False))
+        if known == before or (now - at < WRITE_EVERY_S and number == round_ and paced <= had_pace):
             return False
-        self._written[run.uid] = (now, number, known)
+        self._written[run.uid] = (now, number, known, paced)
         return True
 
     def drop(self, run_uid: str) -> None:
