@@ -99,7 +99,7 @@ class Orders:
             self._climb(incident, run, stands)
         elif run.current.number != incident.round or folder.ordered(run.uid, incident.round, RELEASE):
             return
-        elif incident.asked_by or run.uid in stuck or self._held(run) or self._gone(incident):
+        elif incident.asked_by or run.uid in stuck or self._is_dead(incident, run) or self._gone(incident):
             self._order(incident, run, RESTART, incident.id)
 
     def _release(self, incident: r.Incident, run: RunView) -> None:
@@ -112,6 +112,11 @@ class Orders:
     def _held(self, run: RunView) -> bool:
         """Dead workers of the present round are held: that does not pass by itself."""
         return run.joint is not None and deaths.is_held(run.current)
+
+    def _is_dead(self, incident: r.Incident, run: RunView) -> bool:
+        """Its dead are held still; a new leader has to hear from everybody first where it may be an echo."""
+        echo = incident.confidence < policy.CERTAIN and self._desk.unheard(run.current, self._desk.folder.fleet.anew.at)
+        return self._held(run) and not echo
 
     def _gone(self, incident: r.Incident) -> bool:
         """The nodes that it takes for dead are silent still."""
