@@ -339,6 +339,39 @@ def test_whoever_stops_a_job_gets_no_webhook() -> None:
     assert [i.rung for i in world.incidents() if i.rung] == []
 
 
+@pytest.mark.parametrize("told", ["gone", "failed"])
+def test_a_job_that_is_cancelled_while_it_is_being_restarted_is_not_started_from_outside(told: str) -> None:
+    """Its workers are dead by our order; all that the cancelling ends are torchruns that wait for the next round."""
+    world, order = held(hooked())
+    carried_out(world, order)
+    world.asks(NODES, 2)
+    world.run(1)
+    for node in NODES:
+        if told == "gone":
+            world.torchrun(node, 2, left="its torchrun has ended", outcome="gone")
+        else:
+            world.leaves(node, "failed", "SignalException: Process 9000 got signal: 15", round_=2)
+    world.run(120)
+    [incident] = world.incidents()
+    assert (incident.state, incident.outcome, incident.rung) == ("closed", "run_ended", "page")
+    assert [line for line in trail(world) if "it may have been cancelled" in line]
+
+
+def test_a_job_whose_workers_do_not_heed_its_cancelling_is_not_started_from_outside() -> None:
+    """torchrun kills them when its patience is over: nobody sees that they were asked."""
+    world = World(settings=hooked())
+    world.arm()
+    procs = world.meets(NODES, 1)
+    world.run(10)
+    for proc in procs:
+        world.ends(proc, signal=9)
+    for node in NODES:
+        world.torchrun(node, 1, left="its torchrun has ended", outcome="gone")
+    world.run(120)
+    [incident] = world.incidents()
+    assert (world.orders(), incident.rung) == ([], "page")
+
+
 def test_a_job_that_was_stopped_as_it_would_fail_again_is_not_started_from_outside() -> None:
     world = World(settings=hooked())
     world.arm()
