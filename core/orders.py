@@ -192,7 +192,8 @@ class Orders:
         if run.current.number != order.round:
             return
         rung = ladder.climb(self._standing(incident, run, order), self._patience)
-        if rung is None or (rung.name != ladder.KILL and incident.action == policy.STOP):
+        in_hand = self._desk.folder.modes.of(run.uid).mode == modes.PAUSED  # of a person, who asked not to be paged
+        if rung is None or (rung.name != ladder.KILL and (in_hand or incident.action == policy.STOP)):
             return
         if rung.name != ladder.KILL:
             self._take(incident, rung)
@@ -215,13 +216,14 @@ class Orders:
     def _beyond(self, incident: r.Incident, run: RunView) -> Standing:
         """What counts for the rungs beyond our own means."""
         told = incident.rung == ladder.WEBHOOK
-        other = heir(self._desk.folder.fleet.runs.values(), run)
+        other, barred = heir(self._desk.folder.fleet.runs.values(), run), self._refused(incident, run)
         return Standing(
             webhook_s=self._stood_s(incident, ladder.WEBHOOK) if told else None,
             paged=incident.rung == ladder.PAGE,
             actuator=bool(takers(self._desk.settings.webhook.targets, RESTART_EVENT)),
             heir=other.uid if other is not None else "",
-            spent=self._refused(incident, run) or is_pointless(self._desk, incident, run),
+            spent=barred or is_pointless(self._desk, incident, run),
+            barred=barred,
         )
 
     def _stood_s(self, incident: r.Incident, rung: str) -> float:

@@ -72,6 +72,8 @@ def trail(world: World) -> list[str]:
         (Standing(order_s=60.0), "page"),
         (Standing(order_s=60.0, actuator=True), "webhook"),
         (Standing(order_s=60.0, living=1, actuator=True), "kill"),
+        (Standing(order_s=59.0, living=1, actuator=True, barred="not armed", spent="not armed"), "kill"),
+        (Standing(order_s=60.0, living=1, actuator=True, barred="not armed", spent="not armed"), "page"),
         (Standing(order_s=65.0, kill_s=5.0, actuator=True), None),
         (Standing(order_s=70.0, kill_s=10.0, living=1, actuator=True), "webhook"),
         (Standing(order_s=70.0, kill_s=10.0, actuator=True, heir="job-2"), "page"),
@@ -223,6 +225,26 @@ def test_while_the_breaker_is_open_nobody_is_killed() -> None:
     world.run(ANSWER_S + 5)
     assert world.of_kind("kill") == []
     assert [line for line in trail(world) if "no order to kill" in line and "half is silent" in line]
+
+
+def test_where_nobody_may_be_killed_a_person_is_told_that_no_round_formed() -> None:
+    """The brake was pulled after the order, and one node never said that it obeyed."""
+    world, order = held(hooked())
+    acknowledged(world, order, "node-a")
+    world.put(world.keys.arm(), r.Arm(armed=False, author="ann", reason="wait", at=0.0))
+    world.run(ANSWER_S + ROUND_S + 5)
+    assert (world.of_kind("kill"), world.incidents()[0].rung) == ([], "page")
+
+
+def test_nobody_is_paged_for_a_paused_run_whose_next_round_does_not_form_until_it_is_resumed() -> None:
+    world, order = held(hooked())
+    carried_out(world, order)
+    world.put(world.keys.run_mode("job-1"), r.RunMode(run_uid="job-1", mode="paused", author="bob", reason="x", at=0.0))
+    world.run(ROUND_S + 30)
+    assert world.incidents()[0].rung == "order"
+    world.erase(world.keys.run_mode("job-1"))
+    world.run(2)
+    assert world.incidents()[0].rung == "webhook"
 
 
 def test_a_scheduler_that_retries_too_is_noticed_and_nothing_is_doubled() -> None:
