@@ -189,7 +189,7 @@ class Orders:
 
     def _climb(self, incident: r.Incident, run: RunView, order: r.Order) -> None:
         """The next rung, where the order has brought no round in time."""
-        if run.current.number != order.round:
+        if run.current.number != order.round or self._is_led(incident):
             return
         rung = ladder.climb(self._standing(incident, run, order), self._patience)
         in_hand = self._desk.folder.modes.of(run.uid).mode == modes.PAUSED  # of a person, who asked not to be paged
@@ -199,6 +199,11 @@ class Orders:
             self._take(incident, rung)
         else:
             self._order(incident, run, KILL, f"{incident.id}-kill", f"{incident.action_reason}; {rung.reason}")
+
+    def _is_led(self, incident: r.Incident) -> bool:
+        """Whether the order was given for another incident of the round: that one climbs, for there is one restart."""
+        owner = self._desk.book.get(incident.order_id)
+        return owner is not None and owner.id != incident.id and owner.state == book_of.OPEN
 
     def _standing(self, incident: r.Incident, run: RunView, order: r.Order) -> Standing:
         kill = self._desk.folder.ordered(run.uid, order.round, KILL)
@@ -238,7 +243,8 @@ class Orders:
 
     def outlives(self, incident: r.Incident, run: RunView) -> bool:
         """Whether the incident of a run that has ended waits for the job to be started again from outside."""
-        if incident.rung == ladder.PAGE or not may_be_started_again(self._desk, incident, run):
+        told = incident.rung == ladder.PAGE or self._is_led(incident)
+        if told or not may_be_started_again(self._desk, incident, run):
             return False
         stands = self._beyond(incident, run)
         if incident.rung == ladder.WEBHOOK and stands.heir:
