@@ -37,7 +37,7 @@ SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
 }
 
 # What is done by lot to one and the same node three times is not that node's fault: it would be cordoned for it.
-NO_STRIKES = "[policy]\nstrikes = 100\n"
+NO_STRIKES = "[policy]\nstrikes = 0\n"
 
 
 def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
