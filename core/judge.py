@@ -206,7 +206,8 @@ class Judge:
         found = None
         past = round_ is not run.current and self._tidy.released(round_)
         if round_.exits and not ordered and not round_.accounted and not past:
-            found = deaths.weigh(run, round_, self._desk.now, self._detect)
+            missed = self._folder.fleet.deadlines.late
+            found = deaths.weigh(run, round_, self._desk.now, self._detect, missed)
         if isinstance(found, Diagnosis):
             self._died(run, round_, found)
             found = None

@@ -3,6 +3,7 @@
 import pytest
 from silence_world import SilenceWorld
 
+from rankpulse.core import events as ev
 from rankpulse.core import records as r
 
 LOST = "Connection closed by peer [10.0.0.2]:4242"
@@ -112,3 +113,21 @@ def test_who_was_killed_for_certain_waits_for_nobody() -> None:
     world.ends(world.procs[3], signal=9, held=True)
     world.run(0.3)
     assert len(world.of_kind("restart")) == 1
+
+
+def test_a_node_that_is_gone_with_all_that_ran_on_it_is_named_by_what_its_peers_and_its_silence_say() -> None:
+    """The machine lives on and refuses: that is no verdict, and the round is over before there could be one."""
+    world = trained(4)
+    for proc in [proc for proc in world.procs if proc.node == "n2"]:
+        proc.alive = False
+    world.silent.add("n2")
+    world.machines["n2"] = ev.REFUSED
+    world.run(0.1)
+    peers_fail(world, "n2")
+    world.run(4)
+    [order] = world.of_kind("restart")
+    [incident] = world.incidents()
+    assert (incident.klass, incident.nodes, incident.cascade) == ("unknown", ("n2",), (0, 1, 3))
+    assert [(member.rank, member.node) for member in incident.culprits] == [(2, "n2")]
+    assert incident.summary == "3 ranks lost their peers, and n2 fell silent"
+    assert order.culprits == incident.culprits

@@ -58,6 +58,7 @@ async def test_a_spare_takes_the_place_of_a_whole_node(tmp_path: Path) -> None:
             print(f"first step after {took_s:.1f} s, at most {limit_s:.1f}; the bare start took {spared.start_s:.1f} s")
             assert (incident.outcome, incident.restarts) == ("recovered", 1), spared.told()
             assert incident.action == "restart"
+            assert ({member.node for member in incident.culprits}, incident.nodes) == ({"node-1"}, ("node-1",))
             assert took_s <= limit_s, spared.told()
         finally:
             await asyncio.to_thread(spared.end)
