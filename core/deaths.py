@@ -177,7 +177,7 @@ def _asks_again(run: RunView, exit_: Exit) -> bool:
 def _victims(
     round_: RoundView, telling: list[Exit], now: float, settings: DetectSettings, missed: Container[str]
 ) -> Diagnosis | None:
-    """Every exit that was told of is an echo. Who lost its peers and who says nothing point at the same: a lost node."""
+    """Every exit told of is an echo. Whom its peers lost, and who says nothing itself, is where to look first."""
     first = telling[0]
     if now - first.received_at < settings.settle_s:
         return None
