@@ -241,6 +241,7 @@ class RunLearned(Record, frozen=True, kw_only=True):
     at: float
     phases: tuple[PhaseRow, ...] = ()
     healed_s: tuple[float, ...] = ()  # standstills of the training that passed by themselves, the newest
+    apart: int = -1  # steps that its ranks were seen apart at most, once they have shown that they keep step
 
 
 class FleetLearned(Record, frozen=True, kw_only=True):

@@ -1,11 +1,15 @@
 """A job on two nodes, and a torchrun of it that waits on a third: what leaving a node is played with."""
 
+import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
+
+import aiohttp
 
 from rankpulse.core import records as r
 from rankpulse.drills.children import Child, below
@@ -14,6 +18,7 @@ from rankpulse.drills.stage import Stage
 from rankpulse.drills.witness import Timeout
 
 NODES = ("node-0", "node-1", "node-2")
+KNOWN_LIMIT_S = 90.0
 
 
 class Spared:
@@ -71,13 +76,22 @@ class Spared:
         await self.until(lambda: self.stepped(NODES[:2], 0.0), 120.0, "a job that trains")
         self.start_s = max(event["at"] for event in self.job.events("first_step")) - self.job.started_at
         await self._spare_waits()
-        await self.trains_on(25)  # whoever learns from steps has learned
+        await self._known()
 
-    async def trains_on(self, steps: int) -> None:
-        goal = min(self.witness.steps(self.job.name).values()) + steps
-        await self.until(
-            lambda: min(self.witness.steps(self.job.name).values(), default=0) >= goal, 90.0, f"step {goal}"
-        )
+    async def _known(self) -> None:
+        """Until the monitor has seen that the ranks keep step: before, peers that wait are no witnesses."""
+        deadline = time.monotonic() + KNOWN_LIMIT_S
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+            while not await self._keeps_step(session):
+                if time.monotonic() > deadline:
+                    raise Timeout(f"not within {KNOWN_LIMIT_S:g} s: a job known to keep step\n{self.told()}")
+                await asyncio.sleep(0.3)
+
+    async def _keeps_step(self, session: aiohttp.ClientSession) -> bool:
+        [leader], state = self.witness.all(r.Leader), self.witness.run(self.job.name)
+        async with session.get(f"{leader.url}/state") as answer:
+            told = (await answer.json())["runs"].get(state.run_uid if state is not None else "", {})
+        return bool(told.get("synchronous")) and told["clocks"].get("train", {}).get("high_s") is not None
 
     async def _spare_waits(self) -> None:
         launcher = self.launchers[self.spare].start()
