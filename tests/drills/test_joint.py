@@ -176,8 +176,9 @@ async def test_garbage_beside_an_established_round_is_refused_not_executed(joint
         await joint.stage.store.delete(key)
 
 
-# what leaks at every restart shows after two; what leaks now and then is for `make drills`
-@pytest.mark.parametrize("times", [2, pytest.param(10, marks=[pytest.mark.drill, pytest.mark.timeout(600)])])
+@pytest.mark.drill
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("times", [2, 10])
 async def test_restarts_leave_nothing_behind(joint: Joint, times: int) -> None:
     async def restart(number: int) -> None:
         since, before = time.time(), joint.state.round
