@@ -30,7 +30,7 @@ $(VENV)/.ready-$(TORCH): pyproject.toml constraints.txt
 
 setup: $(VENV)/.ready-$(TORCH) ## the virtual environment, with torch
 
-demo: setup ## a real job on this machine lives through jitter, a crash, a hang, bad weather and a stop
+demo: setup ## real jobs on this machine live through jitter, a crash, a hang, bad weather, the loss of a node and more
 	$(BIN)/rankpulse demo $(FAULTS)
 
 # mypy and import-linter want the rooms as one package; the link tree is that package

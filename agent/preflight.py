@@ -5,7 +5,6 @@ others hear at once that it asks for a round, so that nobody stands in a collect
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.log import Log
 from rankpulse.agent.mirror import Mirror
+from rankpulse.agent.preflight_child import space
 from rankpulse.agent.preflight_look import Asked, Look
 from rankpulse.agent.preflight_orphans import Leftovers
 from rankpulse.agent.torchruns import Torchrun
@@ -150,17 +150,9 @@ class Preflight:
 def at_once(settings: PreflightSettings, run_dir: str, utc: float, said: Iterable[tuple[str, float]]) -> list[Finding]:
     """What takes no time: the run directory, which the agent and the jobs use all the time anyway, and the clock."""
     return [
-        preflight.of_space("run directory", _space(run_dir), settings.run_dir_free_mb),
+        preflight.of_space("run directory", Space(**space(run_dir, entering=False)), settings.run_dir_free_mb),
         preflight.of_clock(utc, said, settings.clock_warn_s),
     ]
-
-
-def _space(path: str) -> Space:
-    try:
-        found = os.statvfs(path)
-    except OSError as error:
-        return Space(path, error=error.strerror or str(error))
-    return Space(path, found.f_bavail * found.f_frsize, bool(found.f_flag & os.ST_RDONLY))
 
 
 def _said(node: str, records: Iterable[Record]) -> list[tuple[str, float]]:

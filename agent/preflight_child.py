@@ -38,14 +38,22 @@ def tell(what: str, value: object) -> None:
     sys.stdout.flush()
 
 
-def space(path: str) -> dict[str, Any]:
+def space(path: str, *, entering: bool = True) -> dict[str, Any]:
+    """As `core.preflight.Space`."""
     try:
         found = os.statvfs(path)
-        with os.scandir(path) as entries:  # a stale handle may still have its figures
-            next(entries, None)
+        if entering:
+            with os.scandir(path) as entries:  # a stale handle may still have its figures
+                next(entries, None)
     except OSError as error:
-        return {"path": path, "error": error.strerror or str(error)}
-    return {"path": path, "free": found.f_bavail * found.f_frsize, "read_only": bool(found.f_flag & os.ST_RDONLY)}
+        denied = isinstance(error, PermissionError)
+        return {"path": path, "error": error.strerror or str(error), "denied": denied}
+    return {
+        "path": path,
+        "free": found.f_bavail * found.f_frsize,
+        "read_only": bool(found.f_flag & os.ST_RDONLY),
+        "files_left": found.f_favail if found.f_files else None,
+    }
 
 
 # -- processes that hold a GPU ------------------------------------------------------------------------------------

@@ -81,8 +81,9 @@ def cordon(
         bool, typer.Option("--drain", help="Jobs that run on it leave it after their next checkpoint.")
     ] = False,
     for_s: Annotated[
-        float, typer.Option("--for", metavar="SECONDS", help="Lift it after so long; default: `rankpulse uncordon`.")
-    ] = 0.0,
+        float | None,
+        typer.Option("--for", metavar="SECONDS", help="Lift it after so long; default: `rankpulse uncordon`."),
+    ] = None,
     config: Config = None,
     cluster: Cluster = None,
     store: Store = None,

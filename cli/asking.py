@@ -18,7 +18,7 @@ REASON_MAX: Final = 500
 
 def good_reason(reason: str) -> str:
     """A reason people can read later. Raises `Failed`."""
-    reason = " ".join(reason.split())
+    reason = show.plain(" ".join(reason.split()))
     if not reason or len(reason) > REASON_MAX:
         raise Failed(f"--reason must say why, in 1 to {REASON_MAX} characters: others will read it in the incident")
     return reason

@@ -45,6 +45,14 @@ async def opened(settings: Settings) -> AsyncIterator[Store]:
             await store.close()
 
 
+async def one(store: Store, key: str, kind: type[T]) -> T | None:
+    """The record under exactly this key; None: there is none that can be read. Raises `StoreError`."""
+    item = await store.get(key)
+    with suppress(codec.Refused):
+        return codec.decode(kind, item.value) if item is not None else None
+    return None
+
+
 async def read(store: Store, keys: Keys, prefix: str = "") -> Books:
     """The records under `prefix` (default: the whole cluster). Raises `StoreError`."""
     records: dict[str, Record] = {}

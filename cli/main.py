@@ -21,7 +21,7 @@ culprit, and, once armed, restarts what crashed or hangs.
 
 \b
 Try it on this machine:
-  rankpulse demo                      a real job lives through jitter, crash, hang, weather and stop
+  rankpulse demo                      real jobs live through jitter, crash, hang, loss of a node and more
   rankpulse up                        etcd, monitor and agent here, for a job of yours
 \b
 In production:
@@ -156,7 +156,7 @@ def demo(
     as_json: Json = False,
     keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the logs and records there.")] = None,
 ) -> None:
-    """A real job on this machine lives through jitter, crash, hang, weather and stop, and is judged right each time.
+    """Real jobs on this machine live through jitter, crash, hang, weather, stop, node, cordon and repeat, judged right.
 
     Example: rankpulse demo; rankpulse demo crash --keep /tmp/demo
     """

@@ -7,7 +7,7 @@ import time
 
 from rankpulse.cli import asking, books, show
 from rankpulse.cli.failing import Failed
-from rankpulse.cli.operate import find_run
+from rankpulse.cli.operate import find_run, paused
 from rankpulse.core import codec, modes
 from rankpulse.core.keys import Keys
 from rankpulse.core.node_requests import BREAKER_CLOSE
@@ -30,6 +30,9 @@ async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str) ->
     keys, mode = Keys(settings.cluster), modes.ARMED if armed else modes.OBSERVED
     async with books.opened(settings) as store:
         uid = (await find_run(store, keys, name)).run_uid
+        before = await _mode(store, keys, uid)
+        if before is not None and before.mode == modes.PAUSED:
+            raise Failed(paused(before))
         await _set(store, keys, uid, mode, reason)
     return f"run {uid} is {'armed' if armed else 'only observed'}"
 
@@ -42,7 +45,8 @@ async def pause(settings: Settings, name: str, reason: str) -> str:
         before = await _mode(store, keys, uid)
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(f"run {uid} is paused already, by {show.plain(before.author)}: {show.plain(before.reason)}")
-        await _set(store, keys, uid, modes.PAUSED, reason, before.mode if before is not None else "")
+        then = before.mode if before is not None else ""
+        await _set(store, keys, uid, modes.PAUSED, reason, await _lasting(store, keys, uid, then))
     return f"run {uid} is paused: nothing is done about it and nobody is paged until `rankpulse resume {uid}`"
 
 
@@ -54,11 +58,12 @@ async def resume(settings: Settings, name: str, reason: str) -> str:
         before = await _mode(store, keys, uid)
         if before is None or before.mode != modes.PAUSED:
             raise Failed(f"run {uid} is not paused")
-        if before.then:
-            await _set(store, keys, uid, before.then, reason)
+        then = await _lasting(store, keys, uid, before.then)
+        if then:
+            await _set(store, keys, uid, then, reason)
         else:
             await _delete(store, keys.run_mode(uid))
-    now = {modes.ARMED: "armed", modes.OBSERVED: "only observed"}.get(before.then, "as the cluster is")
+    now = {modes.ARMED: "armed", modes.OBSERVED: "only observed"}.get(then, "as the cluster is")
     return f"run {uid} is resumed: {now}"
 
 
@@ -66,27 +71,39 @@ async def breaker(settings: Settings) -> Breaker | None:
     """The breaker as the store has it; None: it was never opened."""
     keys = Keys(settings.cluster)
     async with books.opened(settings) as store:
-        return (await books.read(store, keys, keys.breaker())).first(Breaker)
+        return await books.one(store, keys.breaker(), Breaker)
 
 
 async def close_breaker(settings: Settings, reason: str) -> str:
     """Ask the monitor to act again; returns the answer. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
     async with books.opened(settings) as store:
-        stands = (await books.read(store, keys, keys.breaker())).first(Breaker)
+        stands = await books.one(store, keys.breaker(), Breaker)
         if stands is None or not stands.open:
             raise Failed("the breaker is closed: nothing to do")
         request = await asking.ask(store, keys, BREAKER_CLOSE, reason)
         if not await asking.answered(store, keys, request):
             return asking.unanswered(request)
-        stands = (await books.read(store, keys, keys.breaker())).first(Breaker)
+        stands = await books.one(store, keys.breaker(), Breaker)
     if stands is not None and stands.open:
         return "closed, and open again at once: too much is silent or left out still. See `rankpulse status`"
     return "the breaker is closed: the monitor acts again"
 
 
 async def _mode(store: Store, keys: Keys, uid: str) -> RunMode | None:
-    return (await books.read(store, keys, keys.run_mode(uid))).first(RunMode)
+    return await books.one(store, keys.run_mode(uid), RunMode)
+
+
+async def _lasting(store: Store, keys: Keys, uid: str, mode: str) -> str:
+    """`mode`, or "" where it would arm the run against a `disarm` of the cluster that came after the run's own word.
+
+    What is written now is the newest: without this a pause would undo the brake.
+    """
+    arm, own = await store.get(keys.arm()), await store.get(keys.run_mode(uid))
+    if mode != modes.ARMED or arm is None or own is None or own.modified > arm.modified:
+        return mode
+    word = await books.one(store, keys.arm(), Arm)
+    return mode if word is not None and word.armed else ""
 
 
 async def _set(store: Store, keys: Keys, uid: str, mode: str, reason: str, then: str = "") -> None:

@@ -1,6 +1,6 @@
 """What operators ask about nodes: `cordon`, `uncordon`, `maintenance`. Requests: the monitor decides and answers."""
 
-from typing import Any
+from typing import Any, Final
 
 from rankpulse.cli import asking, books, show
 from rankpulse.cli.failing import Failed
@@ -10,26 +10,28 @@ from rankpulse.core.records import Cordon, Maintenance
 from rankpulse.core.settings import Settings
 from rankpulse.store.api import Store
 
+FOR_MAX_S: Final = 366 * 86_400.0  # of a cordon that is to end by itself; longer is without an end
 
-async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = False, for_s: float = 0.0) -> str:
+
+async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = False, for_s: float | None = None) -> str:
     """Ask for a node to be kept out of all rounds to come; returns the answer. Raises `Failed`.
 
-    `drain`: jobs on it leave it after their next checkpoint. `for_s`: lifted after so long, 0: by a person.
+    `drain`: jobs on it leave it after their next checkpoint. `for_s`: lifted after so long, None: by a person.
     """
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
-    if for_s < 0:
-        raise Failed(f"--for {for_s:g}: seconds, more than 0")
+    if for_s is not None and not 0 < for_s <= FOR_MAX_S:
+        raise Failed(f"--for {for_s:g}: seconds, more than 0 and at most {FOR_MAX_S:.0f}")
     key = keys.cordon(_named(node))
     async with books.opened(settings) as store:
-        stands = await _of(store, keys, key, Cordon)
+        stands = await books.one(store, key, Cordon)
         if stands is not None and stands.owner == "person":
             by = f"{show.plain(stands.author)}: {show.plain(stands.reason)}"
             raise Failed(f"{node} is cordoned already, by {by}. To change the reason, uncordon it first")
         unknown = await _unknown(store, keys, node)
-        answer = await _asked(store, keys, wanted.CORDON, node, reason, drain=drain, for_s=for_s)
+        answer = await _asked(store, keys, wanted.CORDON, node, reason, drain=drain, for_s=for_s or 0.0)
         if answer:
             return answer
-        made = await _of(store, keys, key, Cordon)
+        made = await books.one(store, key, Cordon)
         if made is None or made.owner != "person":
             raise Failed(await asking.refused(store, keys))
     then = (
@@ -42,9 +44,13 @@ async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = Fa
 async def uncordon(settings: Settings, node: str, reason: str) -> str:
     """Ask for a node to be let in again; returns the answer. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
-    return await _lifted(
-        settings, keys.cordon(_named(node)), node, reason, wanted.UNCORDON, "is not cordoned; see `rankpulse status`"
-    )
+    key = keys.cordon(_named(node))
+    async with books.opened(settings) as store:
+        if await store.get(key) is None:
+            raise Failed(f"{node} is not cordoned; see `rankpulse status`")
+        answer = await _lifted(store, keys, key, wanted.UNCORDON, node, reason)
+        other = await books.one(store, keys.maintenance(node), Maintenance)
+    return answer or _free(node, "is cordoned no more", "is in maintenance", other)
 
 
 async def maintenance(settings: Settings, node: str, reason: str) -> str:
@@ -52,7 +58,7 @@ async def maintenance(settings: Settings, node: str, reason: str) -> str:
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
     key = keys.maintenance(_named(node))
     async with books.opened(settings) as store:
-        stands = await _of(store, keys, key, Maintenance)
+        stands = await books.one(store, key, Maintenance)
         if stands is not None:
             by = f"{show.plain(stands.author)}: {show.plain(stands.reason)}"
             raise Failed(f"{node} is in maintenance already, by {by}")
@@ -69,22 +75,28 @@ async def maintenance(settings: Settings, node: str, reason: str) -> str:
 async def maintenance_over(settings: Settings, node: str, reason: str) -> str:
     """Ask to end a maintenance; returns the answer. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
-    return await _lifted(
-        settings, keys.maintenance(_named(node)), node, reason, wanted.MAINTENANCE_END, "is not in maintenance"
-    )
-
-
-async def _lifted(settings: Settings, key: str, node: str, reason: str, kind: str, absent: str) -> str:
-    keys = Keys(settings.cluster)
+    key = keys.maintenance(_named(node))
     async with books.opened(settings) as store:
         if await store.get(key) is None:
-            raise Failed(f"{node} {absent}")
-        answer = await _asked(store, keys, kind, node, reason)
-        if answer:
-            return answer
-        if await store.get(key) is not None:
-            raise Failed(await asking.refused(store, keys))
-    return f"{node} may take part in rounds again"
+            raise Failed(f"{node} is not in maintenance")
+        answer = await _lifted(store, keys, key, wanted.MAINTENANCE_END, node, reason)
+        other = await books.one(store, keys.cordon(node), Cordon)
+    return answer or _free(node, "is out of maintenance", "is cordoned", other)
+
+
+async def _lifted(store: Store, keys: Keys, key: str, kind: str, node: str, reason: str) -> str:
+    """Ask for what stands under `key` to go; "" when it is gone. Raises `Failed` when it stays."""
+    answer = await _asked(store, keys, kind, node, reason)
+    if not answer and await store.get(key) is not None:
+        raise Failed(await asking.refused(store, keys))
+    return answer
+
+
+def _free(node: str, done: str, still: str, other: Cordon | Maintenance | None) -> str:
+    """`other`: what else may keep it out."""
+    if other is None:
+        return f"{node} may take part in rounds again"
+    return f"{node} {done}; it {still} still, by {show.plain(other.author)}: {show.plain(other.reason)}"
 
 
 def _named(node: str) -> str:
@@ -98,10 +110,6 @@ async def _asked(store: Store, keys: Keys, kind: str, node: str, reason: str, **
     """Ask and wait; "" when there is an answer in time."""
     request = await asking.ask(store, keys, kind, reason, node=node, **more)
     return "" if await asking.answered(store, keys, request) else asking.unanswered(request)
-
-
-async def _of(store: Store, keys: Keys, key: str, kind: type[books.T]) -> books.T | None:
-    return (await books.read(store, keys, key)).first(kind) if await store.get(key) is not None else None
 
 
 async def _unknown(store: Store, keys: Keys, node: str) -> str:

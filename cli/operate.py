@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from rankpulse.cli import books, show
 from rankpulse.cli.asking import answered, ask, good_reason, refused, unanswered
 from rankpulse.cli.failing import Failed
-from rankpulse.core import resumption
+from rankpulse.core import modes, resumption
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import CheckpointState, Incident, Request, Roster, RunState
+from rankpulse.core.records import Breaker, CheckpointState, Incident, Request, Roster, RunMode, RunState
 from rankpulse.core.settings import Settings
 from rankpulse.store.api import Store
 
@@ -20,6 +20,9 @@ async def find_run(store: Store, keys: Keys, name: str) -> RunState:
 def meant(known: Sequence[RunState], name: str, cluster: str) -> RunState:
     """The run of `known` that `name` means, see `find_run`. Raises `Failed`."""
     going_on = [run for run in known if run.outcome == "running"]
+    hint = f"going on: {', '.join(run.run_uid for run in going_on)}" if going_on else "no run is going on"
+    if not name.strip():  # every uid begins so: an empty variable of a script must mean none of them
+        raise Failed(f"name a run; {hint}")
     ways = (
         [run for run in known if run.run_uid == name],
         [run for run in going_on if run.run_id == name],
@@ -31,7 +34,6 @@ def meant(known: Sequence[RunState], name: str, cluster: str) -> RunState:
         rows = "\n".join(f"  {run.run_uid}  ({show.plain(run.run_id)}, round {run.round})" for run in found)
         raise Failed(f"{show.plain(name)!r} means several runs; name one:\n{rows}")
     if not found:
-        hint = f"going on: {', '.join(run.run_uid for run in going_on)}" if going_on else "no run is going on"
         raise Failed(f"no run {show.plain(name)!r} in cluster {cluster!r}; {hint}")
     if found[0].outcome != "running":
         raise Failed(f"run {found[0].run_uid} has ended ({found[0].outcome}): start it with its launcher")
@@ -46,11 +48,29 @@ async def restart(settings: Settings, name: str, reason: str, resume_before_step
     keys, reason = Keys(settings.cluster), good_reason(reason)
     async with books.opened(settings) as store:
         run = await find_run(store, keys, name)
+        await not_held_back(store, keys, run.run_uid)
         known = await books.read(store, keys, f"{keys.runs()}{run.run_uid}/")
         note = limit_note(known, run, resume_before_step)
         limit = -1 if resume_before_step is None else resume_before_step
         request = await ask(store, keys, "restart", reason, run_uid=run.run_uid, resume_before_step=limit)
         return await _answer(store, keys, request) + note
+
+
+async def not_held_back(store: Store, keys: Keys, uid: str) -> None:
+    """Raises `Failed` where a person's word or the breaker keeps the monitor from restarting it."""
+    breaker, mode = await books.one(store, keys.breaker(), Breaker), await books.one(store, keys.run_mode(uid), RunMode)
+    if breaker is not None and breaker.open:
+        raise Failed(
+            f"the breaker is open: {show.plain(breaker.reason)}. Look why, then `rankpulse breaker close --reason …`"
+        )
+    if mode is not None and mode.mode == modes.PAUSED:
+        raise Failed(paused(mode))
+
+
+def paused(mode: RunMode) -> str:
+    """Why nothing else can be asked about a run that is paused."""
+    by = f"{show.plain(mode.author)}: {show.plain(mode.reason)}"
+    return f"run {mode.run_uid} is paused, by {by}. First: rankpulse resume {mode.run_uid} --reason …"
 
 
 def limit_note(known: books.Books, run: RunState, resume_before_step: int | None) -> str:

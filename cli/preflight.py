@@ -20,6 +20,9 @@ SLOW_S: Final = 0.5  # a heartbeat takes as long
 
 async def run(settings: Settings) -> AsyncIterator[Finding]:
     """Each finding as soon as it is known. Nobody is ended: what a round has left behind only the agent can tell."""
+    if not settings.preflight.enabled:
+        text = "it is switched off: whatever is found here keeps nobody out"
+        yield Finding("gate", WARN, text, "preflight.enabled = true")
     said: list[tuple[str, float]] = []
     try:
         async with books.opened(settings) as store:

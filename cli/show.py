@@ -81,4 +81,4 @@ def author() -> str:
         name = os.environ.get("USER") or getpass.getuser()
     except (KeyError, OSError):
         name = f"uid {os.getuid()}"
-    return name[:128]
+    return plain(name)[:128]

@@ -11,7 +11,7 @@ from rankpulse.cli import asking, books, show
 from rankpulse.cli.failing import Failed
 from rankpulse.core import outbox_requests
 from rankpulse.core.fold_outbox import DEAD, DELIVERED, PENDING, WITHDRAWN
-from rankpulse.core.keys import Keys
+from rankpulse.core.keys import Keys, check_name
 from rankpulse.core.records import Outgoing
 from rankpulse.core.settings import Settings
 from rankpulse.store.api import Store
@@ -22,6 +22,8 @@ LOOK_EVERY_S: Final = 0.2
 async def test(settings: Settings, target: str, reason: str) -> list[Outgoing]:
     """Ask for a test and wait until every target was told or not. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
+    if target:
+        check_name(target, "target")
     async with books.opened(settings) as store:
         request = await asking.ask(store, keys, outbox_requests.TEST, reason, about=target)
         if not await asking.answered(store, keys, request):
@@ -31,7 +33,10 @@ async def test(settings: Settings, target: str, reason: str) -> list[Outgoing]:
         while True:
             found = [one for one in await _letters(store, keys) if one.event == event]
             if not found:
-                raise Failed(await asking.refused(store, keys))
+                about = f"target {target}" if target else "webhook target"
+                raise Failed(
+                    f"{await asking.refused(store, keys)}. It knows no {about}: [[webhook.targets]] in its own settings"
+                )
             if all(one.state != PENDING for one in found) or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(LOOK_EVERY_S)

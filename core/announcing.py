@@ -73,7 +73,7 @@ def body(incident: Incident, event: str, *, cluster: str, at: float, without: Se
     """
     decision = event_id(incident, event)
     return _cloud_event(
-        f"{cluster}.{decision}.{incident.opened_at:.0f}", event, cluster, at, incident.id, _data(incident, without)
+        f"{cluster}/{decision}/{incident.opened_at:.0f}", event, cluster, at, incident.id, _data(incident, without)
         | {"decision": decision, "event": event, "cluster": cluster, "at": at}
     )  # fmt: skip
 
@@ -82,13 +82,13 @@ def body_of_test(id_: str, *, cluster: str, at: float, author: str, reason: str)
     """What a target is told when a person tries it out."""
     data = {"decision": id_, "event": TEST, "cluster": cluster, "at": at, "incident": "", "opened_at": at}
     summary = f"a test of this webhook, asked for by {printable(author, 100)}: {printable(reason, TEXT_MAX)}"
-    return _cloud_event(f"{cluster}.{id_}", TEST, cluster, at, id_, data | {"summary": summary})
+    return _cloud_event(f"{cluster}/{id_}", TEST, cluster, at, id_, data | {"summary": summary})
 
 
 def _cloud_event(id_: str, event: str, cluster: str, at: float, subject: str, data: dict[str, Any]) -> str:
     made = {
         "specversion": "1.0",
-        "id": id_,
+        "id": id_.replace(".", "~"),  # what is signed is separated by dots: nobody shall move the seam
         "source": f"/rankpulse/{cluster}",
         "type": f"rankpulse.{event}",
         "subject": subject,

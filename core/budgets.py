@@ -75,9 +75,12 @@ class Budgets:
 
     def _idle(self, run: RunView) -> set[int]:
         """The rounds that were ended by order since the last one in which every rank made a step."""
-        moved = max((number for number, view in run.rounds.items() if view.stepped()), default=0)
+        stepped = [number for number, view in run.rounds.items() if view.stepped()]
+        of_run = [i for i in self._desk.book if i.run_uid == run.uid]
+        stepped += [i.round + i.restarts for i in of_run if i.outcome == RECOVERED]  # a new leader did not see it step
+        moved = max(stepped, default=0)
         ordered = {number for uid, number, kind in self._desk.folder.orders if uid == run.uid and kind == RESTART}
-        ordered |= {i.round for i in self._desk.book if i.run_uid == run.uid and i.order_id}
+        ordered |= {i.round for i in of_run if i.order_id}
         return {number for number in ordered if number >= moved}
 
     # --- of nodes and of the fleet

@@ -1,16 +1,20 @@
 """Weighing exits: a failure, an end on purpose, or nothing yet. Pure functions of one round and `now`."""
 
+from collections.abc import Container
+
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending, name
 from rankpulse.core.exits import SIGNALS, Exit, Kind
 from rankpulse.core.records import Launcher
 from rankpulse.core.settings import DetectSettings
+from rankpulse.core.telling import in_words
 from rankpulse.core.views import RoundView, RunView, process_of
 
 CAUSE_WINDOW = 3.0  # times settle_s: what dies later, torchelastic's grace over or a person impatient, is a consequence
 EXPLAINED = 0.3  # times settle_s: an exception of its own is the cause, unless the death before it was told of later
 GRACE_S = 20.0  # torchelastic, Slurm and Kubernetes all wait 30 s between SIGTERM and SIGKILL
 HELD_STOP_S = 10.0  # whoever asks workers to end asks their holders, too: one that waits for so long was not asked
+NOBODY_FIRST = "nobody was seen to go first"
 CAUSES = (Kind.KILLED, Kind.FAILED, Kind.ABORTED)
 
 
@@ -35,8 +39,10 @@ def is_judged(run: RunView, round_: RoundView, told: bool) -> bool:
     return told or not telling or round_.accounted or round_.number in run.ordered
 
 
-def weigh(run: RunView, round_: RoundView, now: float, settings: DetectSettings) -> Diagnosis | Ending | None:
-    """What the exits of a round mean."""
+def weigh(
+    run: RunView, round_: RoundView, now: float, settings: DetectSettings, missed: Container[str] = ()
+) -> Diagnosis | Ending | None:
+    """What the exits of a round mean. `missed`: nodes that are late."""
     telling = sorted(
         (exit_ for exit_ in round_.exits.values() if exit_.kind not in (Kind.CLEAN, Kind.ORDERED)),
         key=lambda exit_: exit_.revision,
@@ -50,7 +56,7 @@ def weigh(run: RunView, round_: RoundView, now: float, settings: DetectSettings)
         return _crash(round_, causes, now, settings)
     if stops:
         return _stop(run, round_, min(stops.values(), key=lambda exit_: exit_.revision), now, settings)
-    return _victims(round_, telling, now, settings)
+    return _victims(round_, telling, now, settings, missed)
 
 
 def _stops(telling: list[Exit]) -> dict[str, Exit]:
@@ -168,22 +174,30 @@ def _asks_again(run: RunView, exit_: Exit) -> bool:
     return any(Launcher(joiner.node, joiner.launcher) == exit_.launcher for joiner in waiting)
 
 
-def _victims(round_: RoundView, telling: list[Exit], now: float, settings: DetectSettings) -> Diagnosis | None:
+def _victims(
+    round_: RoundView, telling: list[Exit], now: float, settings: DetectSettings, missed: Container[str]
+) -> Diagnosis | None:
+    """Every exit told of is an echo. Whom its peers lost, and who says nothing itself, is where to look first."""
     first = telling[0]
     if now - first.received_at < settings.settle_s:
         return None
+    seen = {exit_.member.node for exit_ in telling}
+    lost = [m for m in round_.members.values() if m.node in missed and m.node not in seen]
+    silent = in_words(d.nodes_of(lost))
     why = [f"{name(exit_.member)} {exit_.what}" for exit_ in telling[:3]]
     why.append("every exit seen is that of a rank that lost its peers; none of them went first")
+    if lost:
+        why.append(f"{silent}: neither a beat nor an exit has come since")
     unwatched = round_.world_size - len(round_.members)
     if unwatched:
         why.append(f"{unwatched} of {round_.world_size} ranks are watched by no agent: one of those may be the cause")
     return Diagnosis(
         d.UNKNOWN,
-        (),
+        tuple(sorted(lost, key=lambda member: member.rank)[:NAMED_MAX]),
         tuple(sorted(exit_.member.rank for exit_ in telling)),
-        d.nodes_of(exit_.member for exit_ in telling)[:NAMED_MAX],
-        0.3,
-        f"{len(telling)} ranks lost their peers and nobody was seen to go first",
+        d.nodes_of(lost)[:NAMED_MAX],
+        0.6 if lost else 0.3,
+        f"{len(telling)} ranks lost their peers" + (f", and {silent} fell silent" if lost else f" and {NOBODY_FIRST}"),
         tuple(why),
         tuple(exit_.key for exit_ in telling[:NAMED_MAX]),
         first.received_at,

@@ -16,6 +16,7 @@ from rankpulse.core.fold import Folder
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
+from rankpulse.core.telling import in_words
 from rankpulse.core.views import RoundView, RunView
 
 
@@ -79,6 +80,7 @@ class Desk:
             parted=deaths.has_parted(round_),
             repeated=repeats.repeated(found, run, round_, self.book, self.now),
             settled=not found.fault or self.now - found.since >= self.settings.detect.settle_s,
+            unheard=in_words(self.unheard(round_, found.since)) if held else "",
             still_s=still_s,
             act_after_s=self.settings.policy.hang_act_s,
             unarmed=leave.why,
@@ -110,6 +112,12 @@ class Desk:
         launch = run.joint.launch
         had = len(round_.places)
         return policy.Room(len(left), len(spares), had, launch.min_nodes, self.settings.policy.shrink)
+
+    def unheard(self, round_: RoundView, since: float) -> list[str]:
+        """Nodes of the round of which no beat has come since then (nor since this monitor can see), nor is missing."""
+        fleet = self.folder.fleet
+        due = [name for name in round_.nodes() if name in fleet.deadlines and name not in fleet.deadlines.late]
+        return [name for name in due if fleet.nodes[name].arrival.again_at < max(since, fleet.anew.at)]
 
     def _heard(self, name: str) -> bool:
         """Nothing speaks against this node being there."""

@@ -64,9 +64,11 @@ class Draining:
             incident = open_.get(run.uid)
             if incident is not None and incident.round != run.current.number and nodes:
                 incident = None  # of an earlier round, from which it has not recovered yet
-            if nodes and run.current.number not in run.ordered:
+            if run.current.number in run.ordered:
+                continue  # it is being ended already: what is asked for now concerns the next round
+            if nodes:
                 self._go_on(run, incident, {node: asked[node] for node in nodes})
-            elif incident is not None and not nodes and incident.round == run.current.number:
+            elif incident is not None and incident.round == run.current.number:
                 self._desk.close(incident, book_of.PASSED, "nobody asks for it any more")
 
     def _asked(self) -> dict[str, tuple[str, str]]:

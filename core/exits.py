@@ -50,6 +50,7 @@ class Exit(NamedTuple):
     revision: int
     explained: bool = False  # it left an exception
     held: bool = False  # its holder waits for a verdict: torchelastic has not noticed
+    step: int = -1  # the last that it told of, to the moment; beats are up to a second older
 
 
 def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Exit:
@@ -59,8 +60,10 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     launcher = Launcher(obs.node, obs.run.launcher if obs.run is not None else "")
     terminated = number == 15 or obs.detail.get("code") == 143
     held, explained = obs.detail.get("held") is True, bool(obs.detail.get("error"))
-    what = in_words(obs)
-    return Exit(key, member, kind_of(obs), number, terminated, what, launcher, received_at, revision, explained, held)
+    what, step = in_words(obs), obs.detail.get("step")
+    step = step if isinstance(step, int) else -1
+    said = (explained, held, step)
+    return Exit(key, member, kind_of(obs), number, terminated, what, launcher, received_at, revision, *said)
 
 
 def kind_of(obs: Observation) -> Kind:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.acks import Ack, Acks
@@ -26,6 +28,7 @@ from rankpulse.core.views import RunView, process_of
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
+WORDS_MAX, NAME_MAX = 1000, 200  # of what operators write
 RESTART, RELEASE = "restart", "release"  # kinds of order: a round ends, and: holders end with their trainers
 KILL = "kill"  # every worker of the round that still lives is killed
 
@@ -329,7 +332,10 @@ class Folder:
         self.pardoned.update(dict.fromkeys(spent.pardoned))
 
     def _request(self, request: r.Request, event: ev.Seen, leading: bool) -> None:
-        self.requests[event.key] = request
+        """Its words get into records of ours several times over: a pasted log must not make one that no store takes."""
+        long = {"reason": WORDS_MAX, "author": NAME_MAX, "kind": NAME_MAX, "id": NAME_MAX, "run_uid": NAME_MAX}
+        short = {name: printable(getattr(request, name), limit) for name, limit in long.items()}
+        self.requests[event.key] = msgspec.structs.replace(request, **short)
 
     def _leader(self, leader: r.Leader, event: ev.Seen, leading: bool) -> None:
         self.leader = leader

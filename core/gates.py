@@ -31,14 +31,17 @@ def word(run: RunView, barred: Mapping[str, str], stop: str) -> Word:
     """What to say to the next round of a run. `barred`: nodes and why. `stop`: why there shall be none, or ""."""
     if stop:
         return Word(False, (), f"no further round: {stop}")
-    known = {joiner.node for joiner in run.joint.joiners.values()} if run.joint is not None else set()
-    if run.rounds:
-        known |= set(run.current.nodes())
-    out = sorted(known & barred.keys())
+    out = sorted(known(run) & barred.keys())
     if not out:
         return Word(True, (), "nothing speaks against it")
     why = "; ".join(f"{node} is {barred[node]}" for node in out[:8])
     return Word(True, tuple(out), printable(f"without {', '.join(out[:8])}: {why}", 500))
+
+
+def known(run: RunView) -> set[str]:
+    """The nodes that the next round of a run might include."""
+    names = {joiner.node for joiner in run.joint.joiners.values()} if run.joint is not None else set()
+    return names | set(run.current.nodes() if run.rounds else ())
 
 
 def barred(cordons: Mapping[str, r.Cordon], maintenance: Mapping[str, r.Maintenance]) -> dict[str, str]:
@@ -56,20 +59,24 @@ class Gates:
         self._acting = False
 
     def judge(self, *, acting: bool) -> None:
-        """Ask for the gates that are due, and take back those that name a node whose cordon was lifted.
+        """Ask for the gates that are due, and take back those that are not true any more.
 
         `acting`: this monitor can see, so that who is silent to it may be lost.
         """
         self._acting = acting
-        asking, out = self._asking(), self._barred()
-        asked = {(run.uid, run.joint.last + 1) for run in asking if run.joint is not None}
+        asked = {(run.uid, run.joint.last + 1): run for run in self._asking() if run.joint is not None}
         self._since = {where: since for where, since in self._since.items() if where in asked}
-        for run in asking:
+        for run in asked.values():
             self._answer(run)
-        for (uid, round_), gate in list(self._desk.folder.joint.gates.items()):
-            lifted = [node for node in gate.without if node not in out]
-            if lifted and (uid, round_) in asked:
-                self._desk.erase(self._desk.keys.gate(uid, round_))
+        for where, gate in list(self._desk.folder.joint.gates.items()):
+            if where in asked and self._is_old(asked[where], gate):
+                self._desk.erase(self._desk.keys.gate(*where))
+
+    def _is_old(self, run: RunView, gate: r.Gate) -> bool:
+        """It names a node whose cordon was lifted, or not one that is in maintenance, of which agents do not know."""
+        lifted = set(gate.without) - self._barred().keys()
+        in_hand = known(run) & self._desk.folder.modes.maintenance.keys()
+        return bool(lifted) or (gate.go and not in_hand <= set(gate.without))
 
     def _barred(self) -> dict[str, str]:
         folder = self._desk.folder

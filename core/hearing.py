@@ -32,6 +32,7 @@ class Session(NamedTuple):
     withheld: str  # why nobody is convicted although it was time, or ""
     mass: str = ""  # why actions stop, or ""
     silent: frozenset[str] = frozenset()  # of whom nothing is heard on any path for as long as several are given
+    fallen: frozenset[str] = frozenset()  # given up lately: they fell silent with others that are suspected still
 
 
 class Hearing:
@@ -60,8 +61,28 @@ class Hearing:
         for form, words in self._telling.groups():
             self._verdicts.together(form, words)
         self._ceiling(late)
-        mass = f"{len(accused)} nodes are silent at once, in more than one rack" if many else ""
-        return Session(self._found, self._withheld, mass, self._silent(mute))
+        fallen = [node for node in self._fallen(late) if node not in accused]
+        mass = ""
+        if many or (accused and cuts.mass(accused + fallen, sizes)):
+            mass = f"{len(accused + fallen)} nodes are silent at once, in more than one rack"
+        return Session(self._found, self._withheld, mass, self._silent(mute), frozenset(node.name for node in fallen))
+
+    def _fallen(self, late: list[NodeView]) -> list[NodeView]:
+        """Those that were given up lately, while some that fell silent with them are not yet: it may be one cause.
+
+        After twice the time that several are given, all is said about them, and the breaker has seen to it.
+        """
+        near_s, now, anew_at = self._desk.times.rack_s, self._desk.now, self._fleet.anew.at
+        began = [node.silence_began() for node in late if node.suspect.state != CONVICTED]
+        return [
+            node
+            for node in late
+            if began
+            and node.suspect.state == CONVICTED
+            and now - node.life_at(anew_at) < 2 * near_s
+            and min(began) - near_s <= node.silence_began() <= max(began) + near_s
+            and self._witnesses.runs(node)
+        ]
 
     def _silent(self, mute: list[NodeView]) -> frozenset[str]:
         """Those of whom nothing is heard for long, if a job needs any of them. The dead that were left out are past."""

@@ -36,6 +36,7 @@ class Standing(NamedTuple):
     actuator: bool = False  # a webhook is there that may start the job again
     heir: str = ""  # a run of the same label and owner that has begun meanwhile
     spent: str = ""  # why starting it again is pointless
+    barred: str = ""  # why nobody may be killed now
 
 
 class Rung(NamedTuple):
@@ -51,7 +52,8 @@ def climb(stands: Standing, patience: Patience) -> Rung | None:
         return _after_webhook(stands, patience)
     if stands.order_s is None:
         return None
-    if stands.kill_s is None and stands.order_s >= patience.answer_s and (stands.unanswered or stands.living):
+    in_vain = stands.kill_s is None and stands.order_s >= patience.answer_s and (stands.unanswered or stands.living)
+    if in_vain and not (stands.barred and stands.order_s >= patience.round_s):
         return Rung(KILL, _not_carried_out(stands, patience))
     killed = stands.kill_s is None or stands.kill_s >= patience.answer_s
     if stands.order_s >= patience.round_s and killed:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.words import printable
 
 ARMED, OBSERVED, PAUSED = "armed", "observe", "paused"  # modes of a run
 BY_BREAKER: Final = "breaker"
@@ -58,9 +59,9 @@ class Modes:
         if self.open:
             return Leave(False, BY_BREAKER, f"the breaker is open: {self.open}")
         if own is not None and own.mode == PAUSED:
-            return Leave(False, PAUSED, f"the run is paused by {own.author}: {own.reason}")
+            return Leave(False, PAUSED, f"the run is paused by {_by(own)}")
         if own is not None and own.mode != ARMED:  # an unknown mode of a newer version is no leave
-            return Leave(False, OBSERVED, f"the run is only observed, by {own.author}: {own.reason}")
+            return Leave(False, OBSERVED, f"the run is only observed, by {_by(own)}")
         if self.arm is not None and self.arm.armed:
             return Leave(True, ARMED)
         later = own is not None and self._run_revisions.get(run_uid, 0) > self._arm_revision
@@ -99,3 +100,8 @@ class Modes:
         self.runs.clear()
         self._run_revisions.clear()
         self.maintenance.clear()
+
+
+def _by(mode: r.RunMode) -> str:
+    """Who said so, and why, short enough for a line of an incident."""
+    return f"{printable(mode.author, 200)}: {printable(mode.reason, 1000)}"

@@ -8,7 +8,7 @@ from rankpulse.core import modes, node_requests, policy, resumption
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.fold import RELEASE
+from rankpulse.core.fold import RELEASE, RESTART
 from rankpulse.core.views import RunView
 
 
@@ -42,38 +42,50 @@ class Ordering:
         return answer if answer is not None else f"{request.kind!r} is not a kind this monitor knows"
 
     def _restart_refused(self, request: r.Request) -> str:
-        desk = self._desk
-        run = desk.folder.fleet.runs.get(request.run_uid)
+        run = self._desk.folder.fleet.runs.get(request.run_uid)
         if run is None or not run.rounds or not run.open():
             return f"no run {request.run_uid} is going on"
-        leave = desk.folder.modes.of(run.uid)
+        incident = self._desk.book.of_round(run.uid, run.current.number)
+        refusal = self._impossible(request, run) or self._ordered(run, incident)
+        if not refusal:
+            self._take_up(request, run, incident)
+        return refusal
+
+    def _impossible(self, request: r.Request, run: RunView) -> str:
+        leave = self._desk.folder.modes.of(run.uid)
         if leave.mode in (modes.BY_BREAKER, modes.PAUSED):
             return leave.why
         if not run.elastic or not any(run.launchers.values()):
             return "it was not started by torchelastic, or that has ended: nothing would start the next round"
-        refusal = resumption.refused(
-            request.resume_before_step, joint=run.joint is not None, state=desk.folder.checkpoints.of(run.uid)
+        state = self._desk.folder.checkpoints.of(run.uid)
+        return resumption.refused(request.resume_before_step, joint=run.joint is not None, state=state)
+
+    def _ordered(self, run: RunView, incident: r.Incident | None) -> str:
+        """What is done about this round already, so that a person can add nothing to it."""
+        ordered, number = self._desk.folder.ordered, run.current.number
+        restart, release = ordered(run.uid, number, RESTART), ordered(run.uid, number, RELEASE)
+        if incident is not None and incident.action == policy.STOP and (restart or release):
+            return f"it is being stopped: {incident.action_reason}. Start the job again"
+        if release is not None:
+            return f"round {number} was left to torchelastic: wait for the next round"
+        followed = incident is not None and (
+            incident.action in (policy.RESTART, policy.ADOPT) or incident.state != book_of.OPEN
         )
-        if refusal:
-            return refusal
-        if desk.folder.ordered(run.uid, run.current.number, RELEASE) is not None:
-            return f"round {run.current.number} was left to torchelastic: wait for the next round"
+        if restart is not None or followed:
+            return f"round {number} is being restarted already: wait for the next round"
+        return ""
+
+    def _take_up(self, request: r.Request, run: RunView, incident: r.Incident | None) -> None:
         limit = request.resume_before_step
         before = f" (to go on from a checkpoint before step {limit})" if limit >= 0 else ""
         choice = policy.Choice(policy.RESTART, f"{request.author}: {request.reason}{before}")
-        incident = desk.book.of_round(run.uid, run.current.number)
-        if incident is not None and (
-            incident.action in (policy.RESTART, policy.ADOPT) or incident.state != book_of.OPEN
-        ):
-            return f"round {run.current.number} is being restarted already: wait for the next round"
         if incident is None:
-            incident = desk.open(self._asked(request, run), (run, run.current), choice)
-        desk.change(
+            incident = self._desk.open(self._asked(request, run), (run, run.current), choice)
+        self._desk.change(
             incident,
             lambda i: msgspec.structs.replace(i, asked_by=request.author, resume_before_step=limit),
-            lambda i: book_of.decided(i, choice, desk.at),
+            lambda i: book_of.decided(i, choice, self._desk.at),
         )
-        return ""
 
     def _asked(self, request: r.Request, run: RunView) -> Diagnosis:
         summary, ranks = f"restart asked for by {request.author}", tuple(sorted(run.current.members))

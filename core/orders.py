@@ -99,7 +99,7 @@ class Orders:
             self._climb(incident, run, stands)
         elif run.current.number != incident.round or folder.ordered(run.uid, incident.round, RELEASE):
             return
-        elif incident.asked_by or run.uid in stuck or self._held(run) or self._gone(incident):
+        elif incident.asked_by or run.uid in stuck or self._is_dead(incident, run) or self._gone(incident):
             self._order(incident, run, RESTART, incident.id)
 
     def _release(self, incident: r.Incident, run: RunView) -> None:
@@ -112,6 +112,11 @@ class Orders:
     def _held(self, run: RunView) -> bool:
         """Dead workers of the present round are held: that does not pass by itself."""
         return run.joint is not None and deaths.is_held(run.current)
+
+    def _is_dead(self, incident: r.Incident, run: RunView) -> bool:
+        """Its dead are held still; a new leader has to hear from everybody first where it may be an echo."""
+        echo = incident.confidence < policy.CERTAIN and self._desk.unheard(run.current, self._desk.folder.fleet.anew.at)
+        return self._held(run) and not echo
 
     def _gone(self, incident: r.Incident) -> bool:
         """The nodes that it takes for dead are silent still."""
@@ -167,7 +172,7 @@ class Orders:
     def _refused(self, incident: r.Incident, run: RunView) -> str:
         """Why no worker may be ended now, although that was decided."""
         leave = self._desk.folder.modes.of(run.uid)
-        asked = bool(incident.asked_by) and leave.mode != modes.BY_BREAKER
+        asked = bool(incident.asked_by) and leave.mode not in (modes.BY_BREAKER, modes.PAUSED)
         return "" if leave.armed or asked else leave.why
 
     def _without(self, incident: r.Incident, run: RunView) -> tuple[str, ...]:
@@ -184,15 +189,21 @@ class Orders:
 
     def _climb(self, incident: r.Incident, run: RunView, order: r.Order) -> None:
         """The next rung, where the order has brought no round in time."""
-        if run.current.number != order.round:
+        if run.current.number != order.round or self._is_led(incident):
             return
         rung = ladder.climb(self._standing(incident, run, order), self._patience)
-        if rung is None or (rung.name != ladder.KILL and incident.action == policy.STOP):
+        in_hand = self._desk.folder.modes.of(run.uid).mode == modes.PAUSED  # of a person, who asked not to be paged
+        if rung is None or (rung.name != ladder.KILL and (in_hand or incident.action == policy.STOP)):
             return
         if rung.name != ladder.KILL:
             self._take(incident, rung)
         else:
             self._order(incident, run, KILL, f"{incident.id}-kill", f"{incident.action_reason}; {rung.reason}")
+
+    def _is_led(self, incident: r.Incident) -> bool:
+        """Whether the order was given for another incident of the round: that one climbs, for there is one restart."""
+        owner = self._desk.book.get(incident.order_id)
+        return owner is not None and owner.id != incident.id and owner.state == book_of.OPEN
 
     def _standing(self, incident: r.Incident, run: RunView, order: r.Order) -> Standing:
         kill = self._desk.folder.ordered(run.uid, order.round, KILL)
@@ -210,13 +221,14 @@ class Orders:
     def _beyond(self, incident: r.Incident, run: RunView) -> Standing:
         """What counts for the rungs beyond our own means."""
         told = incident.rung == ladder.WEBHOOK
-        other = heir(self._desk.folder.fleet.runs.values(), run)
+        other, barred = heir(self._desk.folder.fleet.runs.values(), run), self._refused(incident, run)
         return Standing(
             webhook_s=self._stood_s(incident, ladder.WEBHOOK) if told else None,
             paged=incident.rung == ladder.PAGE,
             actuator=bool(takers(self._desk.settings.webhook.targets, RESTART_EVENT)),
             heir=other.uid if other is not None else "",
-            spent=self._refused(incident, run) or is_pointless(self._desk, incident, run),
+            spent=barred or is_pointless(self._desk, incident, run),
+            barred=barred,
         )
 
     def _stood_s(self, incident: r.Incident, rung: str) -> float:
@@ -231,7 +243,8 @@ class Orders:
 
     def outlives(self, incident: r.Incident, run: RunView) -> bool:
         """Whether the incident of a run that has ended waits for the job to be started again from outside."""
-        if incident.rung == ladder.PAGE or not may_be_started_again(self._desk, incident, run):
+        told = incident.rung == ladder.PAGE or self._is_led(incident)
+        if told or not may_be_started_again(self._desk, incident, run):
             return False
         stands = self._beyond(incident, run)
         if incident.rung == ladder.WEBHOOK and stands.heir:

@@ -34,22 +34,16 @@ def wait_s(attempts: int, letter: Letter, settings: WebhookSettings) -> float:
     return round(whole * (0.5 + 0.5 * lot), 3)
 
 
-def waited_s(attempts: int, settings: WebhookSettings) -> float:
-    """How long was waited between so many attempts, at most."""
-    doublings = (settings.retry_s * 2.0**n for n in range(min(attempts - 1, 60)))
-    shorter = [one for one in doublings if one < settings.retry_max_s]
-    return sum(shorter) + (attempts - 1 - len(shorter)) * settings.retry_max_s
-
-
 def after(outgoing: r.Outgoing, posted: ev.Posted, settings: WebhookSettings, at: float) -> r.Outgoing:
     """The record once an attempt has ended."""
     letter, attempts = Letter(outgoing.event, outgoing.target), outgoing.attempts + 1
-    made = msgspec.structs.replace(outgoing, attempts=attempts, pause_s=0.0, next_at=0.0)
+    waited_s = outgoing.waited_s + outgoing.pause_s
+    made = msgspec.structs.replace(outgoing, attempts=attempts, pause_s=0.0, waited_s=waited_s, next_at=0.0)
     if posted.outcome == ev.TAKEN:
         return msgspec.structs.replace(made, state=DELIVERED, body="", ended_at=at)
     made = msgspec.structs.replace(made, last_error=printable(posted.detail, ERROR_MAX))
     is_test = not outgoing.incident  # whoever tries it out wants to know now
-    if posted.outcome == ev.GONE or is_test or waited_s(attempts, settings) >= settings.give_up_after_s:
+    if posted.outcome == ev.GONE or is_test or waited_s >= settings.give_up_after_s:
         return msgspec.structs.replace(made, state=DEAD, ended_at=at)
     pause_s = max(wait_s(attempts, letter, settings), min(posted.pause_s, PAUSE_MAX_S))
     return msgspec.structs.replace(made, pause_s=pause_s, next_at=at + pause_s)
@@ -154,10 +148,11 @@ class Outbox:
 
     def _is_past(self, letter: Letter, outgoing: r.Outgoing) -> bool:
         """Kept as long as its incident, so that nothing is told again; a test for a minute after its end."""
+        if outgoing.state == PENDING and letter.target in self._targets:
+            return False
         if outgoing.incident:
-            ended = outgoing.state != PENDING or letter.target not in self._targets
-            return ended and self._desk.book.get(outgoing.incident) is None
-        return outgoing.state != PENDING and self._desk.now - self._desk.folder.outbox.since(letter) > TESTS_KEPT_S
+            return self._desk.book.get(outgoing.incident) is None
+        return self._desk.now - self._desk.folder.outbox.since(letter) > TESTS_KEPT_S
 
 
 def _is_late(incident: r.Incident, event: str) -> bool:

@@ -49,6 +49,8 @@ def _retry(desk: Desk, request: r.Request) -> str:
         if outgoing.state == DEAD and request.about in ("", letter.event, "/".join(letter)) and outgoing.incident
     ]
     for outgoing in found:
-        made = msgspec.structs.replace(outgoing, state=PENDING, attempts=0, pause_s=0.0, next_at=0.0, ended_at=None)
+        made = msgspec.structs.replace(
+            outgoing, state=PENDING, attempts=0, pause_s=0.0, waited_s=0.0, next_at=0.0, ended_at=None
+        )
         desk.want(desk.keys.outgoing(made.event, made.target), made, f"tried anew at the word of {request.author}")
     return "" if found else f"no dead letter {request.about}".rstrip()

@@ -10,6 +10,7 @@ from rankpulse.core.repeats import same
 from rankpulse.core.views import RunView
 
 NAMELESS = ("", "none")  # labels that torchrun gives whoever chooses none
+SIGNALLED = "SignalException"  # torchelastic's word for a torchrun that was asked to end
 FOLLOWED = (policy.ADOPT, policy.RELEASE, policy.RESTART, policy.RESTART_WITHOUT)
 
 
@@ -37,10 +38,25 @@ def may_be_started_again(desk: Desk, incident: r.Incident, run: RunView) -> bool
     return run.outcome == d.FAILED and followed and (desk.folder.modes.of(run.uid).armed or incident.rung != "")
 
 
+def was_ended(run: RunView) -> bool:
+    """Whether all torchruns of a run were ended, as by a scheduler, and none of them gave it up.
+
+    Plain launches do not tell.
+    """
+    if run.joint is None:
+        return False
+    if run.open():
+        return run.joint.empty_at is not None
+    launch = run.joint.launch
+    return launch is None or launch.outcome != d.FAILED or SIGNALLED in launch.closed
+
+
 def is_pointless(desk: Desk, incident: r.Incident, run: RunView) -> str:
     """Why another start from outside would only fail once more, "" when nothing says so."""
     if desk.budgets.left(run) <= 0:
         return policy.RUN_SPENT
+    if was_ended(run):
+        return "nobody of it failed, its torchruns were ended from outside: it may have been cancelled"
     for before in desk.book:
         if before.id == incident.id or before.run_id != incident.run_id or before.rung != ladder.WEBHOOK:
             continue

@@ -47,8 +47,10 @@ def _cloudevents(target: t.WebhookTarget, event: Event, lines: Sequence[str], no
 def _alertmanager(target: t.WebhookTarget, event: Event, lines: Sequence[str], now: float) -> Sending:
     """One alert; its labels are those by which it is taken back, so they hold nothing that may be corrected."""
     data = event["data"]
-    is_test, ends_at = data["event"] == t.TEST, data.get("closed_at")
-    lasts_s = TEST_LASTS_S if is_test else ALERT_LASTS_S
+    is_test = data["event"] == t.TEST
+    ends_at = data["at"] + (TEST_LASTS_S if is_test else ALERT_LASTS_S)
+    if data["event"] == t.CLOSED:  # a page may be of what is closed by now: it calls for somebody all the same
+        ends_at = max(data["closed_at"], data["opened_at"])  # of two monitors, whose clocks may differ
     alert = {
         "labels": {
             "alertname": "RankpulseTest" if is_test else "RankpulseIncident",
@@ -59,7 +61,7 @@ def _alertmanager(target: t.WebhookTarget, event: Event, lines: Sequence[str], n
         },
         "annotations": {"summary": data["summary"], "description": _details(data)},
         "startsAt": utc(data["opened_at"]),
-        "endsAt": utc(ends_at if ends_at is not None else data["at"] + lasts_s),
+        "endsAt": utc(ends_at),
     }
     bearer = {"authorization": f"Bearer {lines[0]}"} if lines else {}
     return _json(target.url, [alert], bearer)
@@ -111,8 +113,8 @@ def _details(data: Event) -> str:
 
 
 def _escaped(text: str) -> str:
-    """So that no text of a job becomes a link or calls a whole channel."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """So that no text of a job becomes a link or calls a whole channel; Mattermost does so for a mere @channel."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
 
 
 def _json(url: str, value: Any, headers: Mapping[str, str] | None = None) -> Sending:

@@ -22,6 +22,9 @@ _LEFT_ALONE = {
 }
 
 
+CERTAIN = 0.9  # confidence from which on the cause is taken to be the cause
+
+
 class Choice(NamedTuple):
     action: str
     reason: str
@@ -63,6 +66,7 @@ class Facts(NamedTuple):
     parted: bool = False  # a node of the round is done: there is no further round with it
     repeated: str = ""  # why it would fail once more, and the fault is the program's own
     settled: bool = True  # nothing that explains the death better can be on its way any more
+    unheard: str = ""  # nodes of the round that have not been heard since, nor missed their deadline
     still_s: float | None = None  # for how long it has stood still, None when it does not
     act_after_s: float = 0.0  # a shorter standstill disturbs nobody
     unarmed: str = "orders are not armed: rankpulse arm --reason …"  # why it is not armed, where it is not
@@ -113,6 +117,8 @@ def _after_held_death(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The worker is dead for certain, and without a verdict nobody would ever start it again."""
     if not facts.settled:
         return Choice(WAIT, "an exception may be the echo of a death that is not told of yet")
+    if facts.unheard and diagnosis.confidence < CERTAIN:
+        return Choice(WAIT, f"it may be the echo of lost nodes: not heard since of {facts.unheard}")
     if not facts.launcher_alive:
         return Choice(PAGE, "torchelastic has ended too: start the job again")
     if not facts.armed:
@@ -137,7 +143,7 @@ def _after_held_death(diagnosis: Diagnosis, facts: Facts) -> Choice:
 def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
     if not facts.elastic or not facts.launcher_alive:
         return Choice(PAGE, "no torchelastic is there to start the next round: ending the workers would end the job")
-    if diagnosis.confidence < 0.9:
+    if diagnosis.confidence < CERTAIN:
         return Choice(PAGE, f"confidence {diagnosis.confidence:.2f} is too low to end a job that may only be slow")
     if facts.parted:
         return Choice(PAGE, "a node has ended its work and meets nobody any more: there would be no next round")

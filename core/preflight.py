@@ -66,12 +66,14 @@ class Gpus(msgspec.Struct, frozen=True):
 
 
 class Space(msgspec.Struct, frozen=True):
-    """A directory's file system."""
+    """A directory's file system. `denied`: it may well be sound, but not for the eyes of this agent's user."""
 
     path: str
     free: int = 0
     read_only: bool = False
     error: str = ""
+    denied: bool = False
+    files_left: int | None = None  # None: it does not count them
 
 
 class Holder(msgspec.Struct, frozen=True, array_like=True):
@@ -161,6 +163,9 @@ def _of_fabric(name: str, state: int | None) -> Finding | None:
 
 def of_space(check: str, space: Space, wanted_mb: int) -> Finding:
     """Whether there is room, and whether it can be written to."""
+    if space.denied:
+        text = f"{space.path} may not be looked at by this agent's user"
+        return Finding(check, UNKNOWN, text, "run the agent as root or as the job's user")
     if space.error:
         return Finding(check, FAIL, f"{space.path}: {space.error}", "mount it, or correct the setting")
     if space.read_only:
@@ -169,6 +174,8 @@ def of_space(check: str, space: Space, wanted_mb: int) -> Finding:
     if free_mb < wanted_mb:
         text = f"{space.path} has {free_mb} MiB left, less than {wanted_mb}"
         return Finding(check, FAIL, text, "make room there")
+    if space.files_left == 0:
+        return Finding(check, FAIL, f"{space.path} takes no further file (see `df -i`)", "remove files there")
     return Finding(check, OK, f"{space.path} has {free_mb} MiB left")
 
 

@@ -241,6 +241,7 @@ class RunLearned(Record, frozen=True, kw_only=True):
     at: float
     phases: tuple[PhaseRow, ...] = ()
     healed_s: tuple[float, ...] = ()  # standstills of the training that passed by themselves, the newest
+    apart: int = -1  # steps that its ranks were seen apart at most, once they have shown that they keep step
 
 
 class FleetLearned(Record, frozen=True, kw_only=True):
@@ -464,6 +465,7 @@ class Outgoing(Record, frozen=True, kw_only=True):
     state: str = "pending"  # pending | delivered | dead (given up: a person may have it tried anew) | withdrawn
     attempts: int = 0
     pause_s: float = 0.0  # between the last attempt and the next, on the clock of whoever leads
+    waited_s: float = 0.0  # all pauses before the last attempt
     next_at: float = 0.0  # when that will be, for people; 0: at once, or never
     last_error: str = ""  # of the last attempt that failed
     ended_at: float | None = None  # delivered or given up

@@ -20,6 +20,7 @@ class RunAhead:
     _spreads: deque[int] = field(default_factory=lambda: deque(maxlen=SPREADS))
     _advances: deque[int] = field(default_factory=lambda: deque(maxlen=SPREADS))
     _lowest: int | None = None
+    _told: int = -1  # by the last leader; what was seen since, once it is enough, is newer
 
     def saw(self, lowest: int, highest: int) -> None:
         """All ranks were just seen, between these steps."""
@@ -28,12 +29,26 @@ class RunAhead:
         self._lowest = lowest
 
     def synchronous(self) -> bool:
-        if len(self._spreads) < SPREADS // 2:
-            return False
+        if not self._enough():
+            return self._told >= 0
         half = len(self._spreads) // 2
         first, second = list(self._spreads)[:half], list(self._spreads)[half:]
         return max(second) <= max(first) + max(self._advances) + 2
 
     def limit(self) -> int:
         """A step more than this beyond a rank's last reported one needed that rank."""
-        return max(PRIOR, max(self._spreads, default=0)) + 1
+        told = -1 if self._enough() else self._told
+        return max(PRIOR, told, max(self._spreads, default=0)) + 1
+
+    def apart(self) -> int:
+        """How far they were seen apart at most, for monitors to come; -1 until they have shown that they keep step."""
+        if not self._enough():
+            return self._told
+        return max(self._spreads) if self.synchronous() else -1
+
+    def take(self, apart: int) -> None:
+        """What the last leader knew. One that begins while a job waits for a node could never see it keep step."""
+        self._told = apart
+
+    def _enough(self) -> bool:
+        return len(self._spreads) >= SPREADS // 2

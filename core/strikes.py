@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rankpulse.core.desk import Desk
 
 STRIKING: Final = (d.WORKER_DEAD, d.COLLECTIVE_HANG, d.NODE_DEAD)
+AT_ONCE_S: Final = 60.0  # two runs on one node suffer from one and the same thing, and notice it so far apart
 
 
 class Strikes:
@@ -33,11 +34,22 @@ class Strikes:
         for incident in self._desk.book.open():
             if incident.klass in STRIKING and incident.run_uid:
                 struck = self._counted(incident)
-                if struck.strike:
+                if struck.strike and not _may_pass(struck):
                     self._weigh(struck, stopped)
 
     def against(self, node: str) -> list[r.Incident]:
-        """The strikes that count against a node by now, the oldest first."""
+        """The strikes that count against a node by now, the oldest first: what several runs suffered at once is one."""
+        counted: list[r.Incident] = []
+        for one in self._all_against(node):
+            if not any(self._same_blow(one, other) for other in counted):
+                counted.append(one)
+        return counted
+
+    def _same_blow(self, one: r.Incident, other: r.Incident) -> bool:
+        ages = self._desk.budgets.age_s(one), self._desk.budgets.age_s(other)
+        return one.run_uid != other.run_uid and abs((ages[0] or 0.0) - (ages[1] or 0.0)) < AT_ONCE_S
+
+    def _all_against(self, node: str) -> list[r.Incident]:
         desk, window_s = self._desk, self._desk.settings.policy.strikes_window_s
         found = [
             i
@@ -50,7 +62,7 @@ class Strikes:
 
     def pardon(self, node: str) -> None:
         """Whoever lifts a cordon has looked at the node."""
-        self._desk.folder.pardoned.update(dict.fromkeys(i.id for i in self.against(node)))
+        self._desk.folder.pardoned.update(dict.fromkeys(i.id for i in self._all_against(node)))
 
     def _counted(self, incident: r.Incident) -> r.Incident:
         """The incident with the node that it counts against, while its round is known."""
@@ -100,3 +112,9 @@ class Strikes:
             return "its job meets through torch's own rendezvous, which takes no word of ours"
         room = desk.room(run, run.current, (node,))
         return "" if room.enough else f"its job could not go on without it: {room.words}"
+
+
+def _may_pass(incident: r.Incident) -> bool:
+    """Whether it may yet turn out to be nothing: then it must not be what a node is left out for."""
+    watched = incident.klass == d.COLLECTIVE_HANG and incident.action == policy.PAGE
+    return watched or incident.action == policy.WAIT

@@ -3,6 +3,8 @@
 A record goes only after what it led to stands in the store, so that a monitor may stop at any line.
 """
 
+import msgspec
+
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
@@ -89,7 +91,8 @@ class Tidy:
         desk = self._desk
         for run in desk.folder.learned.due(desk.now):
             key = desk.keys.run_learned(run.uid)
-            desk.want(key, run.clocks.record(run.uid, desk.at), f"what {run.uid} has shown of its pace")
+            learned = msgspec.structs.replace(run.clocks.record(run.uid, desk.at), apart=run.ahead.apart())
+            desk.want(key, learned, f"what {run.uid} has shown of its pace")
 
     def fleet(self) -> None:
         """What silences and restarts of this fleet have taught."""

@@ -92,13 +92,20 @@ class Watch:
             sizes = self._rack_sizes() if len(suspects) > 1 else {}
             watched = sum(sizes.values())
             stormy = cuts.together(len(suspects), watched, desk.settings.detect.shared_late_fraction)
-            self.stopped = f"{len(suspects)} of {watched} nodes are late together" if stormy else ""
             session = self._hearing.hear(late, sizes, stormy=stormy)
             self.silent = session.silent
-            self.stopped = self.stopped or session.mass
+            self.stopped = self._why_stopped(suspects, session)
         self._weather.judge(suspects, watched, self._returns, withheld=session.withheld)
         self.verdicts.follow(self._returns, seen=not sight.blind(desk.now) and desk.now >= sight.hold_until)
         return session.convictions
+
+    def _why_stopped(self, suspects: list[NodeView], session: Session) -> str:
+        """One that is given up before the others fell silent with them all the same: half of the fleet stays half."""
+        together = {node.name for node in suspects} | session.fallen
+        watched = sum(self._rack_sizes().values()) if len(together) > 1 else 0
+        if cuts.together(len(together), watched, self._desk.settings.detect.shared_late_fraction):
+            return f"{len(together)} of {watched} nodes are late together"
+        return session.mass
 
     def _expect(self) -> None:
         """A round was written down or has changed: beats are expected of all its nodes, also where none ever came."""

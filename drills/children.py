@@ -92,3 +92,18 @@ class Child:
 def rankpulse(*args: str) -> list[str]:
     """The argv of a rankpulse command, by this very interpreter."""
     return [sys.executable, "-m", "rankpulse.cli.main", *args]
+
+
+def below(pid: int) -> list[int]:
+    """The process and all that descend from it, the eldest first."""
+    parents: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{name}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(name))
+    found = [pid]
+    for one in found:
+        found += parents.get(one, [])
+    return found

@@ -15,6 +15,9 @@ from typing import Any
 from rankpulse.drills.ending import ending
 from rankpulse.drills.ending import keep as write
 from rankpulse.drills.job import Job
+from rankpulse.drills.leaving import cordon, node
+from rankpulse.drills.pager import Pager
+from rankpulse.drills.repeating import repeat
 from rankpulse.drills.resumes import losses
 from rankpulse.drills.scenes import Result, Show, crash, finish, jitter, stop
 from rankpulse.drills.screen import Screen
@@ -28,7 +31,13 @@ SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
     "hang": (hang,),
     "weather": (weather,),
     "stop": (stop, finish),
+    "node": (node,),
+    "cordon": (cordon,),
+    "repeat": (repeat,),
 }
+
+# What is done by lot to one and the same node three times is not that node's fault: it would be cordoned for it.
+NO_STRIKES = "[policy]\nstrikes = 0\n"
 
 
 def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
@@ -51,7 +60,7 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
         return 2
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        report = asyncio.run(_play(names or list(SCENES), directory, as_json, seed))
+        report = asyncio.run(_play(in_order(names), directory, as_json, seed))
     except (StoreError, OSError, RuntimeError) as error:
         print(f"the demo could not be played: {error}\nlogs: {directory}", file=sys.stderr)
         return 1
@@ -62,6 +71,11 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
     else:
         print(f"logs: {directory}", file=sys.stderr)
     return 0 if report["ok"] else 1
+
+
+def in_order(names: list[str]) -> list[str]:
+    """What is played when these are asked for: each once, and `stop` ends the job of those before it."""
+    return [name for name in SCENES if name in names or not names]
 
 
 def _missing() -> str:
@@ -82,8 +96,8 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
         reference = await asyncio.to_thread(reference_start, directory / "bare")
         screen.reference(reference)
         screen.tell("starting etcd, two agents behind a proxy, and a monitor")
-        async with Stage(directory) as stage:
-            show = Show(stage, directory, random.Random(seed), screen.tell)  # noqa: S311
+        async with Pager() as pager, Stage(directory, monitor=NO_STRIKES + pager.target) as stage:
+            show = Show(stage, directory, random.Random(seed), screen.tell, pager)  # noqa: S311
             watching = asyncio.create_task(screen.watch(stage.witness))
             try:
                 results = await _scenes(show, names, screen)
@@ -91,9 +105,7 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
-                if show.job is not None:
-                    screen.tell("ending the job")
-                    await asyncio.to_thread(show.job.end)
+                await show.alone()
         end = ending(losses(show.trained), results) if show.trained is not None else None
         screen.results(results, reference, end)
     if end is not None:

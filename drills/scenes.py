@@ -12,8 +12,10 @@ from typing import Any
 
 from rankpulse.core import records as r
 from rankpulse.drills.job import Job
+from rankpulse.drills.pager import Pager
 from rankpulse.drills.resumes import between_saves, watch, worth
-from rankpulse.drills.stage import Stage
+from rankpulse.drills.spared import Spared
+from rankpulse.drills.stage import NODES, Stage
 
 TRAINED_STEPS = 25  # before the first fault: the detectors have seen the job at work
 STALLS_S = (3.0, 6.0, 4.0, 8.0, 5.0)
@@ -46,19 +48,27 @@ class Result:
 
 
 class Show:
-    """What the scenes share: the stage, the running job, a source of chance, and someone to tell."""
+    """What the scenes share: the stage, the running job, a source of chance, someone to tell, someone to page."""
 
-    def __init__(self, stage: Stage, directory: Path, rng: random.Random, tell: Callable[[str], None]) -> None:
-        self.stage, self.directory, self.rng, self.tell = stage, directory, rng, tell
+    def __init__(
+        self, stage: Stage, directory: Path, rng: random.Random, tell: Callable[[str], None], pager: Pager
+    ) -> None:
+        self.stage, self.directory, self.rng, self.tell, self.pager = stage, directory, rng, tell, pager
         self.job: Job | None = None
         self.trained: Job | None = None  # the same, also when it has ended
+        self.spared: Spared | None = None  # the job of `node` and `cordon`
         self.results: list[Result] = []
+
+    @property
+    def nodes(self) -> dict[str, Path]:
+        """Where jobs run, with the run directories."""
+        return {node: self.stage.run_dirs[node] for node in NODES}
 
     async def running_job(self) -> tuple[Job, r.RunState]:
         """The job of the demo, started when there is none, trained until the detectors know it."""
         if self.job is None:
             self.tell("starting a real DDP job: 2 torchruns x 2 workers")
-            self.job = Job(self.directory / "job", self.stage.run_dirs, name="demo-job", backend="rankpulse").start()
+            self.job = Job(self.directory / "job", self.nodes, name="demo-job", backend="rankpulse").start()
             self.trained = self.job
         job, witness = self.job, self.stage.witness
         state = await self.until(job, lambda: witness.run(job.name), 150.0, "the job in the store")
@@ -69,6 +79,14 @@ class Show:
 
         await self.until(job, trained, 150.0, f"{TRAINED_STEPS} steps of training")
         return job, state
+
+    async def alone(self) -> None:
+        """End the jobs that run: the next scene has its own."""
+        for job in (self.job, self.spared):
+            if job is not None:
+                self.tell("ending the job")
+                await asyncio.to_thread(job.end)
+        self.job = self.spared = None
 
     async def until(self, job: Job, found: Callable[[], Any], timeout_s: float, what: str) -> Any:
         try:
@@ -97,14 +115,18 @@ def report(show: Show, name: str, done: str, since: float, run_uid: str, rounds_
     incidents = show.stage.witness.incidents(since)
     result = Result(name, done, incidents=len(incidents), restarts=rounds(show, run_uid) - rounds_before)
     if incidents:
-        first = incidents[0]
-        result.diagnosis, result.action = first.klass, first.action
-        result.culprits = sorted(member.rank for member in first.culprits)
-        result.cascade = sorted(first.cascade)
-        result.resumed_from_step = first.resumed_from_step
-        result.time_to_detect_s = round(first.opened_at - since, 3)
-        result.time_to_recover_s = first.time_to_recover_s
+        enter(result, incidents[0], since)
     return result
+
+
+def enter(result: Result, incident: r.Incident, since: float) -> None:
+    """What rankpulse says in this incident about what was done at `since`."""
+    result.diagnosis, result.action = incident.klass, incident.action
+    result.culprits = sorted(member.rank for member in incident.culprits)
+    result.cascade = sorted(incident.cascade)
+    result.resumed_from_step = incident.resumed_from_step
+    result.time_to_detect_s = round(incident.opened_at - since, 3)
+    result.time_to_recover_s = incident.time_to_recover_s
 
 
 async def jitter(show: Show) -> Result:
@@ -212,9 +234,7 @@ async def finish(show: Show) -> Result:
     """A second run that ends by itself."""
     show.tell("finish: a second run, of 20 steps, that ends by itself")
     args = ("--steps", "20", "--step-s", "0.05")
-    job = Job(
-        show.directory / "second", show.stage.run_dirs, name="second-job", backend="rankpulse", train_args=args
-    ).start()
+    job = Job(show.directory / "second", show.nodes, name="second-job", backend="rankpulse", train_args=args).start()
     try:
         since = job.started_at
         await show.until(job, lambda: show.stage.witness.run(job.name), 150.0, "the second run in the store")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from rankpulse.core.keys import Keys
+from rankpulse.core.records import Beat, Leader
 from rankpulse.core.settings import StoreSettings, preset
 from rankpulse.drills.children import Child, rankpulse
 from rankpulse.drills.witness import Timeout, Witness
@@ -72,6 +73,22 @@ class Stage:
             self.agents[node] = self.new_agent(node).start()
         await self._ready()
 
+    async def add(self, node: str, agents: str | None = None) -> None:
+        """One more node, or a known one with another agent, which has spoken when this returns. `agents`: as above."""
+        self._of_agents = self._of_agents if agents is None else agents
+        self.run_dirs[node] = self.directory / node
+        before = self._incarnation(node)
+        if node in self.agents:
+            await asyncio.to_thread(self.agents[node].end, grace_s=3.0)
+        self.agents[node] = self.new_agent(node).start()
+        try:
+            await self.witness.until(lambda: self._incarnation(node) > before, 30.0, f"the agent of {node}")
+        except Timeout as error:
+            raise RuntimeError(f"{error}\n{self.agents[node].tail()}") from error
+
+    def _incarnation(self, node: str) -> int:
+        return next((beat.inc for beat in self.witness.all(Beat) if beat.node == node), 0)
+
     def _start_etcd(self) -> EmbeddedEtcd:
         etcd = EmbeddedEtcd()
         etcd.start()
@@ -96,8 +113,6 @@ class Stage:
         return path
 
     async def _ready(self) -> None:
-        from rankpulse.core.records import Beat, Leader
-
         def up() -> bool | None:
             for child in (self.monitor, *self.agents.values()):
                 if not child.alive():

@@ -36,7 +36,7 @@ async def hang(show: Show) -> Result:
     show.tell(f"hang: SIGSTOP for rank {victim.rank} on {victim.node} (pid {victim.pid})")
     since = time.time()
     os.kill(victim.pid, signal.SIGSTOP)
-    await _closed(show, job, since, "the restart that ends the hang")
+    await closed(show, job, since, "the restart that ends the hang")
     done = f"SIGSTOP of rank {victim.rank} on {victim.node}, in the middle of a step"
     result = report(show, "hang", done, since, state.run_uid, before)
     others = sorted(member.rank for member in roster.members if member.rank != victim.rank)
@@ -58,7 +58,9 @@ def _into_a_step(job: Job, victim: r.Member, timeout_s: float = 10.0) -> None:
         time.sleep(0.001)
 
 
-async def _closed(show: Show, job: Job, since: float, what: str, timeout_s: float = 90.0) -> None:
+async def closed(show: Show, job: Job, since: float, what: str, timeout_s: float = 90.0) -> None:
+    """Wait for the end of all incidents since then; that it does not come is told, and for the judge."""
+
     def over() -> bool:
         incidents = show.stage.witness.incidents(since)
         return bool(incidents) and all(incident.state == "closed" for incident in incidents)
@@ -98,7 +100,7 @@ async def _ordered_round(show: Show, job: Job, state: r.RunState, result: Result
     show.tell("weather: rankpulse restart, with the clocks of the nodes an hour apart")
     asked = r.Request(id="demo", kind="restart", run_uid=state.run_uid, author="demo", reason="drill", at=since)
     await show.stage.store.put(show.stage.keys.request("demo"), codec.encode(asked))
-    await _closed(show, job, since, "the round that was asked for")
+    await closed(show, job, since, "the round that was asked for")
     final = report(show, "weather", result.done, since, state.run_uid, before)
     final.wrong = result.wrong
     expected = await worth(final, watching, job, state, before, show.stage.witness)

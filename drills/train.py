@@ -108,6 +108,7 @@ def train(args: argparse.Namespace) -> None:
         if step == done + 1:
             notes.event("first_step", step=step)
         if args.fail_at == step and dist.get_rank() == 0:
+            notes.event("fails", step=step)
             raise ValueError(f"step {step} cannot be computed, whoever tries")
         checkpoints.step(step)
         # stands in for the GPU: leaves the CPU to others

@@ -20,6 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from rankpulse.core import payloads
 from rankpulse.core.events import FAILED, GONE, TAKEN, UNSENT, Action, Post, Posted
+from rankpulse.core.outbox import PAUSE_MAX_S
 from rankpulse.core.settings import WebhookSettings
 from rankpulse.core.signing import BadKey
 from rankpulse.core.targets import WebhookTarget
@@ -31,6 +32,7 @@ from rankpulse.store.api import StoreError
 from rankpulse.store.secret import read_lines
 
 ANSWER_MAX: Final = 300  # bytes of an answer that are looked at
+SECRET_BEGINS: Final = 6  # characters by which a secret is known again, also where the rest was cut off
 AGENT: Final = "rankpulse-monitor"
 log = logging.getLogger("rankpulse.monitor")
 
@@ -101,7 +103,7 @@ class Postman:
             return Answer(GONE, f"the event in the store is none of ours: {type(error).__name__}")
         if not self._leads():
             return Answer(UNSENT, "this monitor does not lead any more")
-        return await self._exchange(sending, context)
+        return _veiled(await self._exchange(sending, context), secrets)
 
     async def _exchange(self, sending: payloads.Sending, context: ssl.SSLContext | bool) -> Answer:
         try:
@@ -174,14 +176,24 @@ def _answer(status: int, said: bytes, retry_after: str) -> Answer:
         return Answer(GONE, f"{detail}: it wants no more of these")
     pause_s = 0.0
     with suppress(ValueError):  # a date is no number of seconds; the usual pause will do
-        pause_s = max(float(int(retry_after)), 0.0)
+        pause_s = float(min(max(int(retry_after), 0), PAUSE_MAX_S))
     return Answer(FAILED, detail, pause_s)
+
+
+def _veiled(answer: Answer, secrets: Iterable[str]) -> Answer:
+    """Without what a target said, where that begins like a secret that it was sent: `detail` stands in the store."""
+    if any(line.strip()[:SECRET_BEGINS] in answer.detail for line in secrets if line.strip()):
+        said, _, _ = answer.detail.partition(": ")
+        return answer._replace(detail=f"{said}, with a text that repeats its secret")
+    return answer
 
 
 def _why(error: Exception) -> str:
     """In words, and without the URL, for that may be secret."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"its certificate is not trusted: {printable(error.certificate_error, 200)}"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):  # its errno is of OpenSSL, not of the system
+        return f"no TLS with it: {printable(getattr(error.os_error, 'reason', None) or error.os_error, 200)}"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"cannot connect: {_cause(error.os_error)}"
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError):

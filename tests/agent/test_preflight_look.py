@@ -1,13 +1,16 @@
 """Looking at GPUs, directories and processes through a child that may hang."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from gpu_bench import GpuBench, bench, library
 from support import eventually
@@ -157,6 +160,22 @@ async def test_the_checkpoint_directory(gpus: GpuBench, tmp_path: Path) -> None:
     assert "MiB left, less than" in preflight.refusal(await findings(full))
     missing = look(checkpoint_dir=str(tmp_path / "not there"))
     assert "No such file" in preflight.refusal(await findings(missing))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root, to be somebody else")
+@pytest.mark.parametrize("inner", ["", "run-1"])
+def test_a_directory_of_another_user_is_not_called_broken(tmp_path: Path, inner: str) -> None:
+    """An agent that may not look into it knows nothing of it."""
+    with tempfile.TemporaryDirectory(prefix="rp-") as place:
+        Path(place).chmod(0o755)
+        ckpt = Path(place) / "ckpt"
+        (ckpt / "run-1").mkdir(parents=True)
+        ckpt.chmod(0o700)
+        code = "import os, sys; from rankpulse.agent.preflight_child import space, tell; os.setuid(65534); "
+        code += "tell('dirs', space(sys.argv[1]))"
+        said = subprocess.run([sys.executable, "-c", code, str(ckpt / inner)], capture_output=True, check=True).stdout
+    seen = msgspec.convert(json.loads(said)["dirs"], preflight.Space)
+    assert preflight.of_space("checkpoint directory", seen, 0).level == UNKNOWN
 
 
 # -- processes that hold a GPU --

@@ -141,6 +141,8 @@ def test_an_endpoint_of_no_known_form_is_refused() -> None:
         ["agent", "--node", "../../etc", "--listen", ""],
         ["arm"],
         ["arm", "--reason", "  "],
+        ["arm", "--reason", "\udcff"],
+        ["webhook", "test", "pag\udcff", "--reason", "x"],
         ["explain"],
         ["nonsense"],
         ["status", "--nonsense"],
@@ -152,6 +154,11 @@ def test_bad_input_is_refused_in_a_sentence(args: list[str], closed_port: str) -
     assert done.returncode == 2, (done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     assert done.stderr
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "inf", "1e+300"])
+def test_a_cordon_ends_after_a_time_that_there_is(seconds: str, closed_port: str) -> None:
+    refused(here("cordon", "n", "--for", seconds, "--reason", "x", RANKPULSE_STORE=closed_port), f"--for {seconds}")
 
 
 def test_a_bad_file_is_told_whole(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rankpulse.core.records import (
     Arm,
     Beat,
     Breaker,
+    Cordon,
     Incident,
     Launcher,
     Member,
@@ -251,6 +252,61 @@ def test_a_run_is_armed_paused_and_resumed_alone(here: Cluster) -> None:
     here.run("pause", "bert", "--reason", "debugger")
     assert "as the cluster is" in here.run("resume", "bert", "--reason", "done")
     assert here.held(here.keys.run_mode("bert-1")) is None
+
+
+def test_a_name_that_is_the_beginning_of_another_is_not_taken_for_it(here: Cluster, monitor: object) -> None:
+    here.seed_run("llama-1", "llama")
+    here.seed_run("llama-10", "other")
+    here.run("pause", "llama-10", "--reason", "debugger")
+    assert "run llama-1 is paused" in here.run("pause", "llama-1", "--reason", "likewise")
+    here.run("resume", "llama-1", "--reason", "done")
+    assert "run llama-1 is not paused" in here.run("resume", "llama-1", "--reason", "done", code=2)
+    assert here.held(here.keys.run_mode("llama-10")) is not None
+    here.put((here.keys.cordon("gpu10"), Cordon(node="gpu10", author="m", reason="x", at=1.0, owner="rankpulse")))
+    assert "takes part in no further round" in here.run("cordon", "gpu1", "--reason", "ECC errors")
+    assert "is cordoned already, by" in here.run("cordon", "gpu1", "--reason", "again", code=2)
+
+
+def test_resuming_does_not_bring_back_what_a_later_disarm_took(here: Cluster) -> None:
+    """Whoever disarms the cluster stops everything: neither way round does a pause undo that."""
+    here.seed_run("llama-1", "llama")
+    here.run("arm", "--run", "llama", "--reason", "try it")
+    here.run("disarm", "--reason", "stop")
+    here.run("pause", "llama", "--reason", "debugger")
+    assert "as the cluster is" in here.run("resume", "llama", "--reason", "done")
+    assert here.held(here.keys.run_mode("llama-1")) is None
+    here.run("arm", "--run", "llama", "--reason", "try it")
+    here.run("pause", "llama", "--reason", "debugger")
+    here.run("disarm", "--reason", "stop")
+    assert "as the cluster is" in here.run("resume", "llama", "--reason", "done")
+    assert here.held(here.keys.run_mode("llama-1")) is None
+
+
+def test_a_run_that_is_paused_is_resumed_before_it_is_armed_or_restarted(here: Cluster, monitor: object) -> None:
+    here.environ["USER"] = "ada"
+    here.seed_run("llama-1", "llama")
+    here.run("pause", "llama", "--reason", "debugger")
+    for command in (["arm", "--run"], ["disarm", "--run"], ["restart"]):
+        said = here.run(*command, "llama", "--reason", "x", code=2)
+        assert "run llama-1 is paused, by ada: debugger" in said
+        assert "rankpulse resume llama-1" in said
+    here.run("resume", "llama", "--reason", "done")
+    here.put((here.keys.breaker(), Breaker(open=True, author="m", reason="half of them", at=time.time())))
+    said = here.run("restart", "llama", "--reason", "x", code=2)
+    assert "the breaker is open: half of them" in said
+    assert "rankpulse breaker close" in said
+
+
+def test_what_keeps_a_node_out_still_is_said(here: Cluster, monitor: object) -> None:
+    here.environ["USER"] = "ada"
+    here.run("cordon", "gpu07", "--reason", "ECC errors")
+    here.run("maintenance", "gpu07", "--reason", "new memory")
+    said = here.run("maintenance", "gpu07", "--over", "--reason", "done")
+    assert "gpu07 is out of maintenance; it is cordoned still, by ada: ECC errors" in said
+    here.run("maintenance", "gpu07", "--reason", "once more")
+    said = here.run("uncordon", "gpu07", "--reason", "replaced")
+    assert "gpu07 is cordoned no more; it is in maintenance still, by ada: once more" in said
+    assert "may take part in rounds again" in here.run("maintenance", "gpu07", "--over", "--reason", "done")
 
 
 def test_maintenance_drains_and_the_breaker_are_asked_for_and_shown(here: Cluster, monitor: object) -> None:

@@ -39,6 +39,12 @@ def test_one_that_is_not_there_is_told_with_those_that_are() -> None:
         meant([LONG], "bert", "c")
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_no_name_means_no_run(name: str) -> None:
+    with pytest.raises(Failed, match="name a run; going on: llama-long-77"):
+        meant([LONG], name, "c")
+
+
 def books(*records: Record) -> Books:
     return Books({str(number): record for number, record in enumerate(records)}, {})
 

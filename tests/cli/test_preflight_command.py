@@ -38,6 +38,13 @@ def test_without_a_store_everything_else_is_looked_at(closed_port: str, tmp_path
     assert found["store"]["remedy"]
 
 
+def test_where_the_gate_is_switched_off_that_is_said(closed_port: str, tmp_path: Path) -> None:
+    config = tmp_path / "rankpulse.toml"
+    config.write_text('[preflight]\nenabled = false\ncheckpoint_dir = "/not/there"\n')
+    _, said = preflight("--store", closed_port, "--run-dir", str(tmp_path), config=config)
+    assert "warn     gate: it is switched off: whatever is found here keeps nobody out" in said
+
+
 @pytest.mark.live
 def test_with_a_store_it_says_how_long_that_takes_and_what_is_wrong(etcd: str, tmp_path: Path) -> None:
     config = tmp_path / "rankpulse.toml"

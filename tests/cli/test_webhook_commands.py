@@ -97,7 +97,7 @@ async def test_a_test_says_whether_it_was_taken(place: Place) -> None:
     (row,) = json.loads(said)
     assert (code, row["state"], row["last_error"]) == (1, "dead", "answered 401: no")
     code, said = await place.say("test", "pagr", "--reason", "spelled wrong")
-    assert (code, "refused" in said) == (2, True)
+    assert (code, "refused" in said, "It knows no target pagr" in said) == (2, True, True)
 
 
 async def test_what_was_given_up_is_listed_and_tried_anew(place: Place) -> None:

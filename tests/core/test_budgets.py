@@ -106,6 +106,35 @@ def test_a_node_that_kills_the_job_three_times_is_left_out_though_nothing_is_see
     assert any("node-b is cordoned" in line.text for line in last.trail)
 
 
+def test_a_hang_that_passes_by_itself_leaves_nobody_out() -> None:
+    world = World(settings(hang_act_s=30.0))
+    procs = joined(world)
+    crashes(world, procs, 1, 1)
+    procs = again(world, 3, step=2000)
+    world.run(30)
+    procs[1].state, world.training = "T", False
+    while world.incidents()[-1].klass != "collective_hang":
+        world.run(0.5)
+    world.run(5)
+    assert world.incidents()[-1].action == "wait"
+    procs[1].state, world.training = "S", True
+    world.run(10)
+    assert world.incidents()[-1].outcome == "passed"
+    assert world.engine.folder.joint.cordons == {}
+
+
+def test_a_hang_that_is_acted_upon_is_a_strike_like_any_other() -> None:
+    world = World(settings(hang_act_s=30.0))
+    procs = joined(world)
+    crashes(world, procs, 1, 1)
+    procs = again(world, 3, step=2000)
+    world.run(30)
+    procs[1].state, world.training = "T", False
+    while not any(order.round == 3 for order in world.of_kind("restart")):
+        world.run(0.5)
+    assert "node-b" in world.engine.folder.joint.cordons
+
+
 def test_two_nodes_in_turn_are_left_alone() -> None:
     world = World()
     crashes(world, joined(world), 0, 1, 0, 1)
@@ -166,6 +195,27 @@ def test_strikes_survive_their_monitor_and_age_meanwhile() -> None:
     assert world.engine.folder.joint.cordons == {}, "the first two are too long ago"
 
 
+def test_what_two_runs_suffer_from_one_node_at_once_is_one_strike() -> None:
+    world = World()
+    joined(world, spare=False)
+    runs = {"one": {"node-a": 1, "node-x": 1}, "two": {"node-b": 1, "node-x": 1}}
+    for number in range(1, 4):
+        for uid, nodes in runs.items():
+            world.meets(nodes, number, uid=uid, first_step=500 * number)
+        world.run(90)
+        assert "node-x" not in world.engine.folder.joint.cordons
+        for proc in [proc for proc in world.procs if proc.node == "node-x"]:
+            world.ends(proc, signal=11, held=True)
+        world.run(2.5)
+        for proc in world.procs:
+            proc.alive &= proc.row.run_uid == "job-1"
+    assert [i.strike for i in world.incidents()] == ["node-x"] * 6
+    assert "node-x" in world.engine.folder.joint.cordons
+    world.ask("uncordon", node="node-x")
+    world.run(2)
+    assert len(world.engine.folder.pardoned) == 6
+
+
 def test_the_same_error_of_the_program_on_two_nodes_strikes_nobody() -> None:
     world = World()
     procs = joined(world)
@@ -209,6 +259,22 @@ def test_the_budget_of_the_fleet_is_spent_by_all_runs_together_and_comes_back() 
     world.run(120)
     world.ends(runs[0][0], signal=11, held=True)
     world.run(2)
+    assert max(world.incidents(), key=lambda i: i.id).action == "restart"
+
+
+def test_a_new_leader_knows_that_the_run_advanced_though_it_saw_nothing_of_it() -> None:
+    """The worker dies with the monitor: the next one never sees the round whole."""
+    world = World(settings(orders_per_run=3, strikes=0))
+    procs = joined(world)
+    crashes(world, procs, 0, 1, 0, 1)
+    procs = again(world, 5, step=5000)
+    world.run(20)
+    world.refuse_writes = True
+    world.ends(procs[1], signal=11, held=True)
+    world.run(1.6)
+    world.refuse_writes = False
+    world.successor(2)
+    world.run(8)
     assert max(world.incidents(), key=lambda i: i.id).action == "restart"
 
 

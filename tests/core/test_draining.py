@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from core_world import Proc
 from silence_world import SilenceWorld
+from silence_world import settings as fast
 
 from rankpulse.core import policy
 from rankpulse.core import records as r
 from rankpulse.core.draining import Case, choose
 from rankpulse.core.policy import Room
+from rankpulse.core.settings import Settings, WebhookSettings
+from rankpulse.core.targets import WebhookTarget
 
 ROOM, NO_ROOM = Room(1, 1, 2, 2), Room(1, 0, 2, 2)
 TWO = {"n0": 2, "n1": 2}
@@ -33,8 +37,8 @@ def test_what_is_done_by_now(case: Case, action: str, why: str) -> None:
     assert why in choice.reason
 
 
-def trained(*, spare: bool = True, armed: bool = True) -> SilenceWorld:
-    world = SilenceWorld()
+def trained(*, spare: bool = True, armed: bool = True, chosen: Settings | None = None) -> SilenceWorld:
+    world = SilenceWorld(settings=chosen or fast())
     if armed:
         world.arm()
     world.put(
@@ -124,6 +128,25 @@ def test_a_drain_is_taken_back() -> None:
     assert (incident.outcome, world.orders()) == ("passed", [])
 
 
+def test_a_drain_that_is_taken_back_once_it_was_ordered_is_followed_to_its_end() -> None:
+    """Workers may still have to be killed, and somebody has to tell whether the job came back."""
+    world = trained()
+    drain(world)
+    saves(world, world.procs[0], 40)
+    world.run(0.5)
+    [order] = world.orders()
+    world.ask("uncordon", node="n1")
+    world.run(30)
+    [incident] = world.incidents()
+    assert (incident.state, incident.rung) == ("open", "kill"), "nobody has obeyed"
+    for proc in world.procs:
+        world.ends(proc, signal=9, order_id=order.order_id)
+    world.meets(TWO, 2, first_step=41)
+    world.run(5)
+    [incident] = world.incidents()
+    assert (incident.state, incident.outcome) == ("closed", "recovered")
+
+
 def test_a_crash_before_the_checkpoint_is_acted_upon_and_the_next_round_is_without_the_node() -> None:
     world = trained()
     drain(world)
@@ -157,6 +180,28 @@ def test_a_new_leader_waits_for_the_same_checkpoint() -> None:
     world.successor(3)
     world.run(10)
     assert (len(world.incidents()), len(world.of_kind("restart"))) == (1, 1)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_drained_node_that_dies_is_one_restart_and_one_webhook(ends: bool) -> None:
+    """Two incidents rest on one order; where it brings nothing only one of them climbs."""
+    hook = WebhookTarget(name="slurm", url="https://hook.example/", events=("restart",), secret_file="/s")
+    world = trained(chosen=msgspec.structs.replace(fast(), webhook=WebhookSettings(targets=(hook,))))
+    drain(world)
+    world.die("n1")
+    while not world.orders():
+        world.run(1)
+    [order] = world.orders()
+    for proc in [proc for proc in world.procs if proc.node == "n0"]:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    world.observe(r.ORDER_DONE, "n0", order_id=order.order_id, killed=0)
+    if ends:
+        world.leaves("n0", "failed", "rank 0 ended with exit code 1")
+    world.run(world.settings.policy.round_s + 10)
+    incidents = [incident for incident in world.incidents() if incident.order_id]
+    assert len(incidents) == 2
+    assert sorted(incident.rung for incident in incidents) == ["order", "webhook"]
+    assert sum("restart/slurm" in incident.told for incident in incidents) == 1
 
 
 def test_a_paused_run_is_not_drained() -> None:

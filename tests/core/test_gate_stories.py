@@ -42,6 +42,27 @@ def test_a_cordon_that_is_lifted_before_the_round_met_lifts_the_gate_too() -> No
     assert (gate.go, gate.without) == (True, ())
 
 
+def test_maintenance_that_begins_while_a_round_waits_keeps_the_node_out_of_it() -> None:
+    """Agents know of cordons, and of nobody in maintenance but by the gate."""
+    world = World()
+    world.lists(nodes=3)
+    world.asks(["node-a"], 1)
+    world.run(1)
+    assert world.gates()[0].without == ()
+    world.ask("maintenance", node="node-b", reason="new disk")
+    world.run(1)
+    assert world.gates()[0].without == (), "it has no part in it"
+    world.torchrun("node-b", 1)
+    world.run(1)
+    [gate] = world.gates()
+    assert (gate.go, gate.without) == (True, ("node-b",))
+    assert "node-b is in maintenance, by ann: new disk" in gate.reason
+    written = world.revision
+    world.run(5)
+    assert world.gates() == [gate]
+    assert world.revision - written <= 5 * 2, "beats alone"
+
+
 def test_requests_about_nodes_are_answered_in_words_and_erased() -> None:
     world = World()
     world.ask("uncordon", node="node-b")

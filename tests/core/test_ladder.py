@@ -72,6 +72,8 @@ def trail(world: World) -> list[str]:
         (Standing(order_s=60.0), "page"),
         (Standing(order_s=60.0, actuator=True), "webhook"),
         (Standing(order_s=60.0, living=1, actuator=True), "kill"),
+        (Standing(order_s=59.0, living=1, actuator=True, barred="not armed", spent="not armed"), "kill"),
+        (Standing(order_s=60.0, living=1, actuator=True, barred="not armed", spent="not armed"), "page"),
         (Standing(order_s=65.0, kill_s=5.0, actuator=True), None),
         (Standing(order_s=70.0, kill_s=10.0, living=1, actuator=True), "webhook"),
         (Standing(order_s=70.0, kill_s=10.0, actuator=True, heir="job-2"), "page"),
@@ -225,6 +227,26 @@ def test_while_the_breaker_is_open_nobody_is_killed() -> None:
     assert [line for line in trail(world) if "no order to kill" in line and "half is silent" in line]
 
 
+def test_where_nobody_may_be_killed_a_person_is_told_that_no_round_formed() -> None:
+    """The brake was pulled after the order, and one node never said that it obeyed."""
+    world, order = held(hooked())
+    acknowledged(world, order, "node-a")
+    world.put(world.keys.arm(), r.Arm(armed=False, author="ann", reason="wait", at=0.0))
+    world.run(ANSWER_S + ROUND_S + 5)
+    assert (world.of_kind("kill"), world.incidents()[0].rung) == ([], "page")
+
+
+def test_nobody_is_paged_for_a_paused_run_whose_next_round_does_not_form_until_it_is_resumed() -> None:
+    world, order = held(hooked())
+    carried_out(world, order)
+    world.put(world.keys.run_mode("job-1"), r.RunMode(run_uid="job-1", mode="paused", author="bob", reason="x", at=0.0))
+    world.run(ROUND_S + 30)
+    assert world.incidents()[0].rung == "order"
+    world.erase(world.keys.run_mode("job-1"))
+    world.run(2)
+    assert world.incidents()[0].rung == "webhook"
+
+
 def test_a_scheduler_that_retries_too_is_noticed_and_nothing_is_doubled() -> None:
     world, order = held(hooked())
     carried_out(world, order)
@@ -337,6 +359,39 @@ def test_whoever_stops_a_job_gets_no_webhook() -> None:
     world.run(20)
     assert [state.outcome for state in world.run_states()] == ["stopped_by_user"]
     assert [i.rung for i in world.incidents() if i.rung] == []
+
+
+@pytest.mark.parametrize("told", ["gone", "failed"])
+def test_a_job_that_is_cancelled_while_it_is_being_restarted_is_not_started_from_outside(told: str) -> None:
+    """Its workers are dead by our order; all that the cancelling ends are torchruns that wait for the next round."""
+    world, order = held(hooked())
+    carried_out(world, order)
+    world.asks(NODES, 2)
+    world.run(1)
+    for node in NODES:
+        if told == "gone":
+            world.torchrun(node, 2, left="its torchrun has ended", outcome="gone")
+        else:
+            world.leaves(node, "failed", "SignalException: Process 9000 got signal: 15", round_=2)
+    world.run(120)
+    [incident] = world.incidents()
+    assert (incident.state, incident.outcome, incident.rung) == ("closed", "run_ended", "page")
+    assert [line for line in trail(world) if "it may have been cancelled" in line]
+
+
+def test_a_job_whose_workers_do_not_heed_its_cancelling_is_not_started_from_outside() -> None:
+    """torchrun kills them when its patience is over: nobody sees that they were asked."""
+    world = World(settings=hooked())
+    world.arm()
+    procs = world.meets(NODES, 1)
+    world.run(10)
+    for proc in procs:
+        world.ends(proc, signal=9)
+    for node in NODES:
+        world.torchrun(node, 1, left="its torchrun has ended", outcome="gone")
+    world.run(120)
+    [incident] = world.incidents()
+    assert (world.orders(), incident.rung) == ([], "page")
 
 
 def test_a_job_that_was_stopped_as_it_would_fail_again_is_not_started_from_outside() -> None:

@@ -88,6 +88,24 @@ def test_a_paused_run_is_told_of_and_left_alone() -> None:
     assert [order.kind for order in world.orders() if order.kind == "restart"] == ["restart"]
 
 
+def test_a_restart_that_was_asked_for_while_blind_is_not_ordered_once_the_run_is_paused() -> None:
+    world, _ = joined()
+    world.canary = False
+    world.run(20)
+    world.ask("restart", uid="job-1", reason="now")
+    world.run(1)
+    set_mode(world, "paused")
+    world.run(1)
+    world.canary = True
+    world.run(30)
+    assert world.orders() == []
+    [incident] = world.incidents()
+    assert "no order to restart: the run is paused by bob: debugging" in incident.trail[-1].text
+    world.erase(world.keys.run_mode("job-1"))
+    world.run(1)
+    assert len(world.of_kind("restart")) == 1
+
+
 def test_an_observed_run_says_what_would_be_done() -> None:
     world, procs = joined()
     set_mode(world, "observe")

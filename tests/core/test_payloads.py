@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rankpulse.core import records as r
-from rankpulse.core.announcing import body, takers
+from rankpulse.core.announcing import body, body_of_test, takers
 from rankpulse.core.payloads import sending
 from rankpulse.core.settings import BadSettings, parse
 from rankpulse.core.signing import BadKey, key, sign
@@ -62,7 +62,7 @@ def test_a_cloud_event_has_the_fields_that_the_specification_demands() -> None:
     assert isinstance(event, dict)
     assert {name: event[name] for name in ("specversion", "id", "source", "type", "subject", "time")} == {
         "specversion": "1.0",
-        "id": "prod.i0001-0002-page.1800000000",
+        "id": "prod/i0001-0002-page/1800000000",
         "source": "/rankpulse/prod",
         "type": "rankpulse.page",
         "subject": "i0001-0002",
@@ -81,11 +81,31 @@ def test_the_id_of_an_event_is_another_where_a_store_that_was_wiped_counts_anew(
     assert len(ids) == 2
 
 
+def test_no_dot_of_a_name_is_taken_for_one_of_what_is_signed() -> None:
+    """`id.timestamp.body`: with a dot in it the end of an id could be shown as the timestamp."""
+    ids = {
+        msgspec.json.decode(body(INCIDENT, "page", cluster=cluster, at=AT))["id"] for cluster in ("a.b", "a-b", "a_b")
+    }
+    ids.add(msgspec.json.decode(body_of_test("test-1", cluster="a.b", at=AT, author="ann", reason="x"))["id"])
+    assert len(ids) == 4
+    assert not any("." in id_ for id_ in ids)
+
+
 def test_an_alert_is_taken_back_by_the_labels_that_it_had() -> None:
     ((opened,), (ended,)) = told(ALERTMANAGER), told(ALERTMANAGER, "closed", closed("recovered"))
     assert opened["labels"] == ended["labels"]
     assert (opened["startsAt"], opened["endsAt"]) == (utc(AT), utc(AT + 5 + 86400))
     assert (ended["startsAt"], ended["endsAt"]) == (utc(AT), utc(AT + 60))
+
+
+def test_a_page_of_a_run_that_has_ended_already_is_no_alert_that_is_over() -> None:
+    (alert,) = told(ALERTMANAGER, "page", closed("run_ended"))
+    assert alert["endsAt"] == utc(AT + 5 + 86400), "one that arrives ended is told to nobody"
+
+
+def test_an_alert_ends_no_earlier_than_it_began_though_another_monitors_clock_says_so() -> None:
+    (alert,) = told(ALERTMANAGER, "closed", msgspec.structs.replace(closed("recovered"), closed_at=AT - 3))
+    assert alert["startsAt"] == alert["endsAt"] == utc(AT)
 
 
 def test_pagerduty_resolves_what_it_was_told_to_trigger() -> None:
@@ -103,6 +123,13 @@ def test_no_text_of_a_job_calls_a_channel_or_becomes_a_link() -> None:
     assert isinstance(message, dict)
     assert "<" not in message["text"]
     assert "&lt;!channel&gt; &amp; died" in message["text"]
+
+
+def test_what_understands_slacks_form_is_not_made_to_call_a_channel_either() -> None:
+    message = told(SLACK, incident=msgspec.structs.replace(INCIDENT, summary="ValueError: @channel, @all, a@b"))
+    assert isinstance(message, dict)
+    assert not re.search(r"@\w", message["text"])
+    assert "@\u200bchannel, @\u200ball, a@\u200bb" in message["text"]
 
 
 def test_who_is_told_of_what() -> None:

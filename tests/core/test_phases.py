@@ -246,11 +246,17 @@ def deadline(world: World) -> float:
 
 def test_it_is_written_once_a_minute_and_when_a_round_is_left_and_a_successor_takes_it() -> None:
     world = World()
+    began = world.now
     procs = world.meets(NODES, 1)
-    world.run(50)
-    assert learned(world) == []
-    world.run(15)
-    [first] = learned(world)
+    world.run(40)
+    [early] = learned(world)
+    world.run(10)
+    assert learned(world) == [early], "once a minute after that"
+    while (found := learned(world)) == [early]:
+        world.run(1)
+        assert world.now < began + 120
+    [first] = found
+    assert first.phases[0].count > early.phases[0].count
     assert (first.run_uid, [row.phase for row in first.phases]) == ("job-1", ["train"])
     world.run(30)
     assert learned(world) == [first], "not more often"
@@ -266,6 +272,21 @@ def test_it_is_written_once_a_minute_and_when_a_round_is_left_and_a_successor_ta
     world.run(0.2)
     assert deadline(world) == pytest.approx(known, rel=0.1)
     assert known < world.settings.detect.hang_prior_s
+
+
+def test_a_pace_is_written_as_soon_as_it_is_believed() -> None:
+    """A monitor that dies a moment later leaves it to one that sees nothing but a job that hangs."""
+    world = World()
+    began = world.now
+    procs = world.meets(NODES, 1)
+    while learned(world) == []:
+        world.run(0.5)
+        assert world.now < began + 50
+    procs[0].state, world.training = "T", False
+    world.run(1)
+    world.successor(2)
+    world.run(30)
+    assert [incident.klass for incident in world.incidents()] == ["collective_hang"]
 
 
 def test_it_goes_with_its_run() -> None:

@@ -131,6 +131,18 @@ def test_the_same_error_counts_as_the_programs_own_only_without_progress() -> No
     assert not repeated(failure(""), *story(step=80, last=""), now=120.0)
 
 
+def test_steps_that_are_counted_on_show_progress_better_than_a_clock() -> None:
+    """The checkpoint may lie half an hour before the step at which it fails."""
+    for first_step, expected in ((81, True), (1, False), (0, False)):
+        run, round_, book = story(90, last="")
+        [before] = book
+        book.put(msgspec.structs.replace(before, culprits=GUILTY), 0.0)
+        round_.progress[0].first_step = first_step
+        round_.reporting_changed()
+        why = repeated(failure("", culprits=GUILTY), run, round_, book, 100.0 + 1800)
+        assert ("fails at step 90 again" in why) == expected
+
+
 GUILTY = (Member(0, "node-a", 0, 11, 77),)
 
 

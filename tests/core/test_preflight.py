@@ -79,6 +79,9 @@ def test_a_gpu_that_is_not_listed_any_more_is_missed() -> None:
         (Space("/ckpt", 1023 * pf.MIB), FAIL),
         (Space("/ckpt", 2048 * pf.MIB, read_only=True), FAIL),
         (Space("/ckpt", error="Stale file handle"), FAIL),
+        (Space("/ckpt", 2048 * pf.MIB, files_left=0), FAIL),
+        (Space("/ckpt", 2048 * pf.MIB, files_left=1), OK),
+        (Space("/ckpt", error="Permission denied", denied=True), UNKNOWN),
     ],
 )
 def test_room(space: Space, level: str) -> None:

@@ -422,6 +422,20 @@ def test_a_new_leader_waits_anew_and_does_not_tell_it_twice() -> None:
     assert [i.outcome for i in world.incidents()] == ["passed"]
 
 
+def test_a_new_leader_that_can_look_at_nobody_believes_the_witnesses_that_the_last_one_knew() -> None:
+    """It has never seen the ranks move, let alone keep step; and a third knows no less than the second."""
+    world = trained(unreachable=True)
+    world.die("n3")
+    world.run(3)
+    world.successor(2)
+    world.run(3)
+    world.successor(3)
+    world.run(30)
+    assert world.klasses() == ["node_dead"]
+    [incident] = world.incidents()
+    assert (incident.nodes, incident.confidence) == (("n3",), 0.8)
+
+
 def test_a_dead_node_that_is_left_out_of_the_next_round_is_not_told_of_again() -> None:
     world = trained()
     world.die("n3")

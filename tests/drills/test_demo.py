@@ -7,27 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from rankpulse.drills.demo import in_order
+
 FIELDS = {
     "name", "diagnosis", "culprits", "cascade", "action", "restarts", "incidents", "resumed_from_step",
     "verified", "lost_steps", "save_every", "time_to_detect_s", "time_to_recover_s", "correct",
 }  # fmt: skip
+BESIDE_ONE_JOB = ("jitter", "crash", "hang", "weather", "stop", "finish")
 CLI = (sys.executable, "-m", "rankpulse.cli.main")
 
 
 def demo(*args: str) -> tuple[int, dict, str]:
-    done = subprocess.run([*CLI, "demo", "--json", *args], capture_output=True, text=True, timeout=560, check=False)
+    done = subprocess.run([*CLI, "demo", "--json", *args], capture_output=True, text=True, timeout=860, check=False)
     assert done.stdout.strip(), done.stderr[-3000:]
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
 @pytest.mark.live
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_whole_demo_is_right() -> None:
     code, report, told = demo()
     assert (code, report["ok"]) == (0, True), (report, told[-3000:])
     assert report["reference_start_s"] > 0
     faults = {fault["name"]: fault for fault in report["faults"]}
-    assert list(faults) == ["jitter", "crash", "hang", "weather", "stop", "finish"]
+    assert list(faults) == [*BESIDE_ONE_JOB, "node", "cordon", "repeat"]
     assert all(fault.keys() >= FIELDS for fault in faults.values())
     jitter, crash = faults["jitter"], faults["crash"]
     assert (jitter["diagnosis"], jitter["restarts"], jitter["incidents"]) == ("control_plane_delay", 0, 1)
@@ -49,7 +52,28 @@ def test_the_whole_demo_is_right() -> None:
     assert hang["resumed_from_step"] > 0
     weather = faults["weather"]
     assert (weather["diagnosis"], weather["restarts"]) == ("operator_restart", 1), "only what a person asked for"
-    for fault in (crash, hang, weather):
+    node, cordon, repeat = faults["node"], faults["cordon"], faults["repeat"]
+    assert (node["diagnosis"], node["action"], node["restarts"], node["incidents"]) == (
+        "node_dead",
+        "restart_without",
+        1,
+        1,
+    )
+    assert sorted([*node["culprits"], *node["cascade"]]) == [0, 1, 2, 3]
+    assert node["culprits"] in ([0, 1], [2, 3]), "all ranks of one node, and of no other"
+    assert (cordon["diagnosis"], cordon["action"], cordon["restarts"], cordon["incidents"]) == (
+        "drain",
+        "restart_without",
+        1,
+        1,
+    )
+    assert cordon["resumed_from_step"] % cordon["save_every"] == 0
+    assert cordon["lost_steps"] < cordon["save_every"] // 2, "it left when its checkpoint was saved"
+    assert (repeat["diagnosis"], repeat["action"], repeat["culprits"]) == ("worker_dead", "stop", [0])
+    assert (repeat["restarts"], repeat["incidents"]) == (1, 2), (
+        "restarted after the first failure, not after the second"
+    )
+    for fault in (crash, hang, weather, node, cordon, repeat):
         assert fault["verified"] is True, "what it resumed from was checked byte by byte"
         assert 0 <= fault["lost_steps"] <= fault["save_every"]
     curve = [report["curve"][name] for name in ("continuous", "wrong", "rounds")]
@@ -97,4 +121,9 @@ def test_a_directory_in_use_is_not_taken_for_logs(tmp_path: Path) -> None:
 def test_unknown_fault_names_the_known_ones() -> None:
     done = subprocess.run([*CLI, "demo", "flood"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "jitter, crash, hang, weather, stop" in done.stderr
+    assert "jitter, crash, hang, weather, stop, node, cordon, repeat" in done.stderr
+
+
+def test_scenes_are_played_once_each_and_what_ends_the_job_after_what_needs_it() -> None:
+    assert in_order(["repeat", "stop", "crash", "crash"]) == ["crash", "stop", "repeat"]
+    assert in_order([]) == ["jitter", "crash", "hang", "weather", "stop", "node", "cordon", "repeat"]

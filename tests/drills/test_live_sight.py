@@ -294,7 +294,8 @@ async def test_asleep_while_the_clock_jumps_ahead(before: Before, proof: Proof) 
     await proof(before, woke)
 
 
-@pytest.mark.parametrize("proof", [names_a_crash, pytest.param(sees_a_silent_agent, marks=drill)])
+@drill
+@pytest.mark.parametrize("proof", [names_a_crash, sees_a_silent_agent])
 async def test_the_store_away_while_the_clock_falls_back(before: Before, proof: Proof) -> None:
     back = await night_of_the_store(before.watched, "-3600")
     await proof(before, back)

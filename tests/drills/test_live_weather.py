@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module"), pytest
 FAKETIME = next((p for p in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 STORE_GONE_S = 60.0
 
-
+BY_THE_DEMO = pytest.mark.drill  # whose weather is that of the whole demo, which `make test` plays
+PLAIN_IS_ENOUGH = pytest.mark.parametrize(
+    "scene", [pytest.param("rankpulse", marks=BY_THE_DEMO), "c10d"], indirect=True, scope="module"
+)
 # what does not depend on how torchruns meet is shown on torch's own rendezvous by `make drills`
 ONE_IS_ENOUGH = pytest.mark.parametrize(
     "scene", ["rankpulse", pytest.param("c10d", marks=pytest.mark.drill)], indirect=True, scope="module"
@@ -157,7 +160,7 @@ async def replace_monitor(scene: Scene, env: dict[str, str] | None = None) -> No
     await scene.until(leads, 40, f"the next epoch\n{scene.stage.monitor.tail()}")
 
 
-@ONE_IS_ENOUGH
+@BY_THE_DEMO
 async def test_agent_killed_and_restarted(calm: Scene) -> None:
     await replace_agent(calm, "node-1")
 
@@ -170,7 +173,7 @@ async def test_monitor_killed_and_restarted(calm: Scene) -> None:
 @pytest.mark.skipif(
     FAKETIME is None and "CI" not in os.environ, reason="libfaketime is not here: apt-get install faketime"
 )
-@ONE_IS_ENOUGH
+@BY_THE_DEMO
 async def test_clock_of_a_node_and_of_the_monitor_jumps_by_an_hour(calm: Scene) -> None:
     """The node's agent, torchrun and workers all live an hour later, then earlier, than the rest."""
     assert FAKETIME is not None, "CI must install faketime"
@@ -263,6 +266,7 @@ def restarts(scene: Scene, since: float) -> list[r.Order]:
     return sorted(found, key=lambda order: order.at)
 
 
+@PLAIN_IS_ENOUGH
 async def test_a_hang_is_observed_until_armed_and_then_ordered_to_restart_once(scene: Scene) -> None:
     from rankpulse.core import codec
 
@@ -295,6 +299,7 @@ async def test_a_hang_is_observed_until_armed_and_then_ordered_to_restart_once(s
     await scene.trains_on()
 
 
+@PLAIN_IS_ENOUGH
 async def test_order_of_an_operator_restarts_every_node_once(scene: Scene) -> None:
     from rankpulse.core import codec
 

@@ -49,6 +49,7 @@ def a_job(directory: Path, stage: Stage) -> Job:
     return job
 
 
+@pytest.mark.drill  # one after the other in one job: `make test` has both in the demo, as `hang` and as `repeat`
 async def test_a_sleeper_is_found_by_evidence_and_an_error_that_repeats_ends_the_run(tmp_path: Path) -> None:
     async with Stage(tmp_path) as stage:
         await stage.store.put(

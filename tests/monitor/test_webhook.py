@@ -20,6 +20,7 @@ from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.announcing import body_of_test
 from rankpulse.core.keys import Keys
+from rankpulse.core.outbox import PAUSE_MAX_S
 from rankpulse.core.settings import Settings, WebhookSettings, preset
 from rankpulse.core.targets import ALERTMANAGER, PAGERDUTY, SLACK, WebhookTarget
 from rankpulse.monitor.clock import system
@@ -129,6 +130,7 @@ async def test_redirects_lead_nowhere(hook: Hook, key_file: Path) -> None:
         (429, {"Retry-After": "120"}, ev.FAILED, 120.0),
         (503, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, ev.FAILED, 0.0),
         (503, {"Retry-After": "-5"}, ev.FAILED, 0.0),
+        (503, {"Retry-After": "9" * 400}, ev.FAILED, PAUSE_MAX_S),
     ],
 )
 async def test_what_an_answer_means(
@@ -180,6 +182,26 @@ async def test_https_is_verified(tmp_path: Path, key_file: Path) -> None:
         assert (posted.outcome, hook.requests) == (ev.FAILED, [])
         assert "certificate is not trusted" in posted.detail
         assert (await office.post("trusting")).outcome == ev.TAKEN
+
+
+async def test_https_where_nobody_speaks_it_is_said(hook: Hook, key_file: Path) -> None:
+    posted = await Office(cloud(hook, key_file, url=hook.url.replace("http://", "https://"))).post()
+    assert posted.outcome == ev.FAILED
+    assert posted.detail.startswith("no TLS with it: ")
+    assert "not permitted" not in posted.detail
+
+
+@pytest.mark.parametrize("said", ["Cannot POST /hook/services/{}", "{}", "." * 290 + "{}"])
+async def test_a_target_that_repeats_a_secret_does_not_bring_it_into_the_store(
+    hook: Hook, tmp_path: Path, said: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("T0123/B0123/nobodymayknowthis")
+    hook.status, hook.text = 404, said.format(secret.read_text())
+    target = WebhookTarget(name="t", url=f"{hook.url}/services/", kind=SLACK, secret_file=str(secret))
+    posted = await Office(target).post()
+    assert posted.detail.startswith("answered 404")
+    assert not any(part in posted.detail for part in ("T0123/B", "nobodymay"))
 
 
 @pytest.mark.parametrize("text", ["short", "\n\n", "whsec_???", "a" * 5000, "\x00" * 40, "ü" * 40])
