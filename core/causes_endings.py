@@ -2,36 +2,21 @@
 
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
-from rankpulse.core.ends import End, Weight, ends, first_movers
+from rankpulse.core.causes_finish import of_finish
+from rankpulse.core.ends import GRACE_S, End, Weight, ends, first_movers
 from rankpulse.core.scene import Said, Scene
 from rankpulse.core.snapshot_nodes import Node
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits
 
 STOPS = (1, 2, 3, 15)
+MOST = 0.5  # of the ranks: a stop reaches all of them; a few that got a signal were met by something else
 
 
 def of_endings(scene: Scene) -> Cause | None:
     found = ends(scene)
     movers = first_movers(found)
-    return _stopped(scene, found, movers) or (None if movers else _finished(scene, found))
-
-
-def _finished(scene: Scene, found: list[End]) -> Cause | None:
-    """All ranks ended without an error, or the job itself says that it is done."""
-    clean = {end.rank for end in found if end.weight == Weight.CLEAN}
-    state = scene.snap.job.state.lower() in ("finished", "completed", "succeeded", "done")
-    enough = bool(clean) and len(clean) == len(scene.ranks) >= (scene.snap.job.world_size or 0)
-    if not enough and not (state and len(clean) == len(found)):
-        return None
-    return Cause(
-        klass=v.FINISHED,
-        confidence=0.95,
-        summary="the job has finished",
-        reasons=("every rank ended without an error",) if enough else ("the job says so",),
-        evidence=("ranks[*].exit_code",) if enough else ("job.state",),
-        action=policy.NONE,
-    )
+    return _stopped(scene, found, movers) or of_finish(scene, found, movers)
 
 
 def _stopped(scene: Scene, found: list[End], movers: list[End]) -> Cause | None:
@@ -46,7 +31,8 @@ def _stopped(scene: Scene, found: list[End], movers: list[End]) -> Cause | None:
     signal = scene.snap.job.stop_signal or next((s for s in leavers.values() if s), None)
     by_word = [s for s in told if s.sign == signs.STOPPED]
     polite = tuple(end.rank for end in found if end.weight == Weight.STOPPED)
-    if signal in STOPS or by_word or (polite and len(polite) == len(found) and not movers):
+    all_polite = len(polite) == len(found) >= MOST * len(scene.ranks) and not movers
+    if signal in STOPS or by_word or (polite and all_polite):
         alone = 0 < len(leavers) < len(scene.node_names) and scene.snap.job.stop_signal is None
         if alone and 2 not in leavers.values():
             return _by_scheduler(scene, (f"only {', '.join(sorted(leavers)[:8])} got SIGTERM",), told)
@@ -108,13 +94,15 @@ def _preempted(scene: Scene, told: list[Said]) -> tuple[str, ...]:
 
 
 def _first(scene: Scene, told: list[Said]) -> tuple[str, ...]:
-    """The node that was told to leave first; all of them where no times are known."""
+    """The nodes that were told to leave first; all that were told where no times are known."""
     times = {n.node: _left_at(n) for n in scene.snap.nodes if _signal(n) in STOPS or n.planned_stop}
     for said in told:
         if said.node and times.get(said.node) is None:
             times[said.node] = said.at
     timed = {node: at for node, at in times.items() if at is not None}
-    return (min(timed, key=lambda node: timed[node]),) if timed else tuple(sorted(times))
+    first = min(timed.values(), default=0.0)
+    names = tuple(sorted(node for node in timed if timed[node] <= first + GRACE_S) if timed else sorted(times))
+    return () if len(names) == len(scene.node_names) > 1 else names  # all alike: the job as a whole
 
 
 def _left_at(node: Node) -> float | None:
@@ -129,7 +117,7 @@ def _by_scheduler(scene: Scene, why: tuple[str, ...], told: list[Said]) -> Cause
         klass=v.PREEMPTED,
         culprits=Culprits(scene.on(nodes), nodes),
         confidence=0.9,
-        summary=f"preempted: {', '.join(nodes) or 'the job'} was told to leave",
+        summary=f"preempted: {', '.join(nodes[:8]) or 'the job'} {'were' if len(nodes) > 1 else 'was'} told to leave",
         reasons=(
             *why,
             *((f"{', '.join(others[:8])} print a closed rendezvous: that follows from it",) if others else ()),

@@ -56,21 +56,33 @@ def _by_itself(scene: Scene, movers: list[End], found: list[End]) -> Cause:
     code = lead.sign in (signs.ERROR, signs.NOTHING) or many
     start = scene.starting and lead.weight == Weight.FAILED and lead.sign not in _OF_DEVICE
     nodes = scene.where(ranks)
+    set_up = start and _are_nodes(scene, movers, nodes)
     return Cause(
         klass=v.STARTUP_FAILURE if start else v.WORKER_DEAD,
-        kind=_kind(lead, code=code),
+        kind="host_fault" if set_up else _kind(lead, code=code),
         culprits=Culprits(ranks, nodes, _gpus(scene, ranks) if lead.sign in _OF_DEVICE else ()),
         confidence=_confidence(movers, many=many),
         summary=f"{ranks_in_words(ranks)}: {lead.words}",
-        reasons=_reasons(scene, movers, found, many=many),
+        reasons=(*_reasons(scene, movers, found, many=many), *((SET_UP,) if set_up else ())),
         evidence=tuple(end.ref for end in movers[:8]),
-        action=policy.PAGE if many and start else policy.RESTART,
-        steps=_steps(scene, lead, nodes, many=many, start=start),
+        action=policy.PAGE if (many and start) or set_up else policy.RESTART,
+        steps=(step(v.FIX_CONFIG, *nodes), v.RESTART_JOB)
+        if set_up
+        else _steps(scene, lead, nodes, many=many, start=start),
         hints=(*_hints(scene, lead), *work_lost(scene)),
         fault=signs.bare(lead.text) or SIGNAL_WORDS.get(lead.signal or 0, "exit"),
     )
 
 
+def _are_nodes(scene: Scene, movers: list[End], nodes: tuple[str, ...]) -> bool:
+    """Whether all ranks of these nodes failed alike, several on each, and of the other nodes none."""
+    failed = {end.rank for end in movers}
+    alike = len({(end.sign, signs.bare(end.text)) for end in movers}) == 1 and bool(movers[0].text)
+    whole = all(len(scene.on([node])) > 1 and failed.issuperset(scene.on([node])) for node in nodes)
+    return alike and whole and 0 < len(nodes) <= MANY * len(scene.node_names)
+
+
+SET_UP: Final = "all ranks there and none elsewhere: what is set up on that machine, not the program"
 SIGNAL_WORDS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
 
 
@@ -116,7 +128,7 @@ def _reasons(scene: Scene, movers: list[End], found: list[End], *, many: bool) -
 
 def _steps(scene: Scene, lead: End, nodes: tuple[str, ...], *, many: bool, start: bool) -> tuple[str, ...]:
     if many or start:
-        return (v.TELL_USER,) if many else (v.TELL_USER, v.RESTART_JOB)
+        return (v.TELL_USER,) if many and start else (v.TELL_USER, v.RESTART_JOB)
     stuck = tuple(sorted({r.node for r in scene.snap.ranks if r.state == "D" and r.rank != lead.rank and r.node}))
     ends_step = (step(v.KILL_STEP, "SIGTERM", "then SIGKILL"),) if len(scene.ranks) > 1 else ()
     return (*ends_step, *((step(v.DRAIN_REBOOT, *stuck),) if stuck else ()), v.RESTART_JOB)

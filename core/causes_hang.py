@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rankpulse.core import policy
+from rankpulse.core import policy, signs
 from rankpulse.core import stacks as st
 from rankpulse.core import verdict as v
 from rankpulse.core.laggards import Laggards
@@ -13,6 +13,7 @@ from rankpulse.core.stacks import Doing, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, step
 
 SLOW_STACKS: Final = (st.COMPILE, st.EVALUATION, st.STORAGE)
+ASKING: Final = (1, 2, 3, 15)  # signals
 _SAVING: Final = ("check", "ckpt", "sav")
 _PROGRESS_WORDS: Final = {True: "makes progress", False: "makes no progress", None: "may make progress"}
 
@@ -38,17 +39,19 @@ def of_culprits(scene: Scene, found: Laggards) -> Cause | None:
     same = [rank for rank, s in states if s.klass == klass]
     ranks = tuple(rank.rank for rank in same)
     nodes = scene.where(ranks)
+    stuck = [s for s in scene.of(signs.STUCK_TASK) if s.node in nodes and s.node]
     return Cause(
         klass=klass,
-        kind=state.kind,
+        kind=state.kind or ("host_fault" if klass == v.COLLECTIVE_HANG and stuck else ""),
         culprits=Culprits(ranks, nodes, (), (), found.groups),
         confidence=round(state.confidence * found.confidence, 2),
         summary=f"{ranks_in_words(ranks)} {'is' if len(ranks) == 1 else 'are'} {state.why}; the others wait",
         reasons=(
             *(f"rank {r.rank} on {r.node or 'an unknown node'} is {s.why}" for r, s in states[:4]),
             *found.reasons,
+            *(f"{s.node}: the kernel says {s.text}" for s in stuck[:2]),
         ),
-        evidence=tuple(ref for rank in same[:4] for ref in _refs(rank)),
+        evidence=(*(ref for rank in same[:4] for ref in _refs(rank)), *(s.ref for s in stuck[:2])),
         action=state.action,
         steps=_steps(klass, state, nodes, same),
         hints=_hints(scene, klass, same),
@@ -74,6 +77,10 @@ def state_of(scene: Scene, rank: Rank, found: Laggards) -> State:
 
 
 def _by_process(scene: Scene, rank: Rank) -> State | None:
+    if rank.exit_code == 0 or rank.signal in ASKING:
+        how = "gone without an error" if rank.exit_code == 0 else f"ended by signal {rank.signal}, which asks"
+        kind = "" if rank.exit_code == 0 else "unknown"
+        return State(v.WORKER_DEAD, f"{how}, and nobody was told", "left early", kind=kind)
     if rank.alive is False or rank.state in ("Z", "X"):
         return State(v.WORKER_DEAD, "dead, and nobody was told", "gone")
     if rank.pulse == "paused":
@@ -226,6 +233,8 @@ def _refs(rank: Rank) -> list[str]:
 
 def _hints(scene: Scene, klass: str, ranks: list[Rank]) -> tuple[str, ...]:
     phases = {_phase(scene, rank).lower() for rank in ranks}
+    if any(rank.exit_code == 0 for rank in ranks):
+        return ("ranks with less data than the others end early: give all the same number of steps, or join them",)
     if klass == v.DATA_STALL:
         evaluating = any("eval" in phase or "valid" in phase for phase in phases)
         more = ("num_workers=0 for evaluation ends it",) if evaluating else ()

@@ -86,7 +86,7 @@ def of_alike(scene: Scene) -> Cause | None:
     what, count = does.most_common(1)[0]
     if what not in (LOADER, STORAGE, PIPE) or count < NEARLY_ALL * does.total():
         return None
-    moving = [rank.io_moving for rank in scene.snap.ranks if rank.io_moving is not None]
+    moving = [at_work for rank in scene.snap.ranks if (at_work := _at_work(rank)) is not None]
     return Cause(
         klass=v.DATA_STALL if what == LOADER else v.STORAGE_STALL,
         confidence=0.8 if moving and not any(moving) else 0.7,
@@ -98,6 +98,12 @@ def of_alike(scene: Scene) -> Cause | None:
         hints=("look at the storage that all nodes share",),
         fault=f"all {what}",
     )
+
+
+def _at_work(rank: Rank) -> bool | None:
+    """Whether its bytes move, or its data loader's workers are busy."""
+    loaders = rank.loaders.busy if rank.loaders is not None else None
+    return loaders if rank.io_moving is None else rank.io_moving or bool(loaders)
 
 
 def of_watchdog(scene: Scene) -> Cause | None:

@@ -2,7 +2,7 @@
 
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
-from rankpulse.core.ends import ends
+from rankpulse.core.ends import ends, first_movers
 from rankpulse.core.scene import Scene
 from rankpulse.core.snapshot_nodes import Node
 from rankpulse.core.verdict import Cause, Culprits, step
@@ -10,6 +10,29 @@ from rankpulse.core.verdict import Cause, Culprits, step
 
 def of_start(scene: Scene) -> Cause | None:
     return _left_first(scene) or _old_round(scene) or _missing(scene) or _given_up(scene)
+
+
+def port_taken(scene: Scene) -> Cause | None:
+    """Somebody else listens where the job's store should: it comes again until that one is gone or the port changed."""
+    told = scene.of(signs.PORT_TAKEN)
+    movers = first_movers(ends(scene))
+    if not told or scene.moves is True or (movers and movers[0].sign != signs.PORT_TAKEN):
+        return None
+    ranks = tuple(sorted({s.rank for s in told if s.rank is not None}))
+    nodes = tuple(sorted({s.node for s in told if s.node}))
+    return Cause(
+        klass=v.STARTUP_FAILURE,
+        kind="control_plane",
+        culprits=Culprits(ranks, nodes),
+        confidence=0.9,
+        summary=f"the port of the job's store is taken{f' on {nodes[0]}' if nodes else ''}",
+        reasons=(told[0].text, "who could not connect to that store only follows from it"),
+        evidence=tuple(s.ref for s in told[:4]),
+        action=policy.PAGE,
+        steps=(step(v.FIX_CONFIG, *nodes), v.TELL_USER),
+        hints=("look who listens there: another job on the node, or what an ended one left; or take a free port",),
+        fault="port taken",
+    )
 
 
 def _left_first(scene: Scene) -> Cause | None:

@@ -1,10 +1,16 @@
 """Checkpoints that are not whole, and what a restart resumed from."""
 
+import re
+from typing import Final
+
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
-from rankpulse.core.ends import Weight, ends
+from rankpulse.core.ends import End, Weight, ends, first_movers
 from rankpulse.core.scene import Scene
+from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits
+
+_FULL: Final = re.compile(r"no space left|disk quota|quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
 
 
 def of_checkpoints(scene: Scene) -> Cause | None:
@@ -33,6 +39,35 @@ def of_checkpoints(scene: Scene) -> Cause | None:
                "checksums of all shards, no left-over temporary files",),
         fault="checkpoint broken",
     )  # fmt: skip
+
+
+def of_full(scene: Scene) -> Cause | None:
+    """Somebody could not write because nothing is free: started again it only comes to the same place."""
+    full = [e for e in first_movers(ends(scene)) if e.weight == Weight.FAILED and _is_full(scene, e)]
+    if not full:
+        return None
+    ranks = tuple(sorted(e.rank for e in full))
+    nodes = scene.where(ranks)
+    return Cause(
+        klass=v.STORAGE_STALL,
+        kind="storage",
+        culprits=Culprits(ranks, nodes),
+        confidence=0.9,
+        summary=f"{ranks_in_words(ranks)} could not write: nothing is free ({full[0].text})",
+        reasons=(*(f"rank {e.rank}: {e.words}" for e in full[:3]), "until there is room it will only come once more"),
+        evidence=tuple(e.ref for e in full[:4]),
+        action=policy.PAGE,
+        steps=(v.TELL_USER, v.RESTART_JOB),
+        hints=("make room, or raise the quota; what was being written is no checkpoint: resume from the one before",),
+        fault="nothing free",
+    )
+
+
+def _is_full(scene: Scene, end: End) -> bool:
+    """By its words, or by a failed write on a node whose disk is full."""
+    node = scene.nodes.get(scene.ranks[end.rank].node) if end.rank in scene.ranks else None
+    empty = node is not None and node.disk_free_gib is not None and node.disk_free_gib <= 0
+    return end.sign == signs.STORAGE and (bool(_FULL.search(end.text)) or (empty and "writ" in end.text.lower()))
 
 
 def of_regression(scene: Scene) -> Cause | None:

@@ -19,8 +19,8 @@ from rankpulse.core.causes_monitor import blind, degraded, is_blind, lemon, note
 from rankpulse.core.causes_network import of_mismatch, of_ports, of_stall
 from rankpulse.core.causes_silence import of_silence
 from rankpulse.core.causes_slow import of_alike, of_phase, of_watchdog, straggler
-from rankpulse.core.causes_start import of_start
-from rankpulse.core.causes_storage import of_checkpoints, of_regression
+from rankpulse.core.causes_start import of_start, port_taken
+from rankpulse.core.causes_storage import of_checkpoints, of_full, of_regression
 from rankpulse.core.ends import Weight, ends
 from rankpulse.core.laggards import MISMATCH, OUT_OF_STEP, Laggards, laggards
 from rankpulse.core.learning import with_past
@@ -66,10 +66,10 @@ def _by_proof(scene: Scene) -> Cause | None:
     silence = None if is_blind(scene) else of_silence(scene)
     if silence is not None and silence.klass == v.NODE_DEAD and not _before(scene, exits):
         return silence
-    for found in (of_checkpoints(scene), exits, silence, numerical(scene), of_start(scene)):
+    for found in (of_full(scene), of_checkpoints(scene), port_taken(scene), exits, silence):
         if found is not None:
             return found
-    return None
+    return numerical(scene) or of_start(scene)
 
 
 def _hardware(scene: Scene, exits: Cause | None) -> Cause | None:
@@ -179,7 +179,7 @@ def _by_the_rest(scene: Scene) -> Cause | None:
 def _lost_peers(scene: Scene) -> Cause | None:
     """Only victims are seen: whoever went first is not among those who told."""
     lost = scene.of(signs.VICTIM, signs.IB_FLUSHED, signs.TIMED_OUT)
-    if not lost:
+    if not lost or scene.moves is True:  # of a job that moves these lines are old, or about something else
         return None
     return Cause(
         klass=v.UNKNOWN,

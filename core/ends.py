@@ -14,7 +14,8 @@ from rankpulse.core.snapshot import Rank
 _VICTIMS: Final = (signs.VICTIM, signs.TIMED_OUT, signs.RDZV_CLOSED, signs.IB_RETRY, signs.IB_FLUSHED, signs.STORE)
 _FAILING: Final = (
     signs.ERROR, signs.CUDA, signs.ILLEGAL_INSTRUCTION, signs.OOM_GPU, signs.OOM_HOST, signs.BUS_ERROR, signs.ECC,
-    signs.CONTAINED, signs.NVLINK, signs.GPU_LOST, signs.STORAGE, *_VICTIMS[:2],
+    signs.CONTAINED, signs.NVLINK, signs.GPU_LOST, signs.STORAGE,
+    signs.PORT_TAKEN, *_VICTIMS[:2],
 )  # fmt: skip
 _STATUS = re.compile(
     r"exit(?:ed with)?[ _]?(?:code)?[^\w-]{0,4}(-?\d+)\b|(?:by|with|got|signal:?) signal:? (\d+)", re.IGNORECASE

@@ -49,7 +49,9 @@ def snapshot_of(dumps: Mapping[int, object]) -> Snapshot:
     read = {rank: dump for rank, raw in dumps.items() if (dump := _read(rank, raw, unread)) is not None}
     groups = _groups(read.values())
     ranks = [_rank(rank, dump, groups) for rank, dump in sorted(read.items())]
-    everyone = {member for group in groups.values() for member in group.members} | dumps.keys()
+    everyone = {member for group in groups.values() for member in group.members} | set(
+        range(max(dumps, default=-1) + 1)
+    )
     mute = [Rank(rank, dump="no dump") for rank in sorted(everyone - read.keys())]
     return Snapshot(ranks=tuple([*ranks, *mute][:RANKS_MAX]), groups=tuple(groups.values()), unread=tuple(unread[:64]))
 

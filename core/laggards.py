@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from rankpulse.core import culprit, signs
 from rankpulse.core import stacks as st
 from rankpulse.core.culprit import Finding
+from rankpulse.core.ends import Weight, ends
+from rankpulse.core.presumed import presumed
 from rankpulse.core.scene import Scene
 from rankpulse.core.snapshot import Rank
 from rankpulse.core.stacks import doing, ranks_in_words
@@ -43,7 +45,7 @@ def laggards(scene: Scene) -> Laggards:
     seen = by_sight(scene)
     if not any(row.positions for row in rows):
         return seen
-    return _both(scene, culprit.find(rows, scene.snap.groups), seen)
+    return _both(scene, culprit.find(rows, presumed(scene, rows)), seen)
 
 
 def _both(scene: Scene, found: Finding, seen: Laggards) -> Laggards:
@@ -58,7 +60,11 @@ def _both(scene: Scene, found: Finding, seen: Laggards) -> Laggards:
         return told._replace(ranks=common) if common and len(found.ranks) > 1 else told
     if common:
         return told._replace(
-            kind=STUCK, ranks=common, confidence=seen.confidence, reasons=(*seen.reasons, *found.reasons)
+            kind=STUCK,
+            ranks=common,
+            confidence=seen.confidence,
+            reasons=(*seen.reasons, *found.reasons),
+            silent=seen.silent,
         )
     if found.kind in (LINK, UNCLEAR) and seen.kind == STUCK and _plain(scene, seen.ranks):
         return seen._replace(reasons=(*seen.reasons, "its own positions are old or missing"))
@@ -91,7 +97,21 @@ def _out_of_it(rank: Rank) -> bool:
 
 def by_sight(scene: Scene) -> Laggards:
     """The minority that is not where the others are, by process state and stack, else by step and phase."""
-    return _elsewhere(scene) or _behind(scene) or _other_phase(scene) or _mute(scene) or Laggards(NOBODY)
+    return (
+        _left(scene) or _elsewhere(scene) or _behind(scene) or _other_phase(scene) or _mute(scene) or Laggards(NOBODY)
+    )
+
+
+def _left(scene: Scene) -> Laggards | None:
+    """A few that ended without an error of theirs, while nobody else has ended and the others wait in collectives."""
+    gone = ends(scene)
+    left = tuple(sorted(end.rank for end in gone if end.weight in (Weight.CLEAN, Weight.STOPPED)))
+    apart = set(left)
+    inside = [rank for rank in scene.snap.ranks if rank.rank not in apart and _waits(rank)]
+    if not left or len(left) != len(gone) or len(left) > MOST * len(scene.ranks) or not inside:
+        return None
+    why = f"{ranks_in_words(left)} ended while {len(inside)} ranks wait in collectives"
+    return Laggards(STUCK, left, (), 0.95, (why,))
 
 
 def _elsewhere(scene: Scene) -> Laggards | None:

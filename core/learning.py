@@ -1,5 +1,8 @@
 """What an earlier failure of the same kind changes: a bad node, or a program that will only fail once more."""
 
+import re
+from typing import Final
+
 import msgspec
 
 from rankpulse.core import policy, signs
@@ -11,6 +14,11 @@ from rankpulse.core.scene import Scene
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
 OWN = (v.WORKER_DEAD, v.COLLECTIVE_HANG, v.STARTUP_FAILURE, v.OOM, v.NUMERICAL, v.COLLECTIVE_MISMATCH, v.DATA_STALL)
+# what Python raises of a program's own logic; RuntimeError and OSError may come from below
+_RAISED: Final = re.compile(
+    r"\b(Key|Value|Type|Index|Attribute|Name|Assertion|ZeroDivision|NotImplemented|ModuleNotFound|Import|Syntax"
+    r"|UnboundLocal|UnicodeDecode|JSONDecode|Overflow)Error\b|\bAssertion\b|device-side assert"
+)
 OF_MACHINE = (v.GPU_FAULT, v.NODE_DEAD, v.NVLINK_DOMAIN)
 
 
@@ -26,12 +34,28 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
     cause = msgspec.structs.replace(cause, reasons=(*cause.reasons, told))
     if cause.klass in OF_MACHINE:
         return _spare(scene, _machine(cause, before))
-    by_program = bool(before.at_step) and signs.sign(cause.fault) not in DEVICE_SIGNS
+    sign = signs.sign(cause.fault)
+    by_program = (bool(before.at_step) and sign not in DEVICE_SIGNS) or _is_programs(cause, sign)
     if before.on_node and not before.elsewhere and not by_program and _has_others(scene, cause):
         return _bad_node(scene, cause, before)
-    if cause.klass in OWN and (before.elsewhere or before.at_step or cause.klass == v.COLLECTIVE_MISMATCH):
+    by_program = by_program or bool(before.elsewhere or before.at_step) or cause.klass == v.COLLECTIVE_MISMATCH
+    if cause.klass in OWN and by_program:
         return _program(cause, before)
-    return cause
+    again = cause.klass in OWN and cause.choice == policy.RESTART and bool(before.on_node)
+    return _look_at_it(cause) if again else cause
+
+
+def _is_programs(cause: Cause, sign: str) -> bool:
+    """An exception of the program itself: a rank keeps its data and mostly its node, so the node proves nothing."""
+    return (
+        cause.klass in (v.WORKER_DEAD, v.STARTUP_FAILURE) and sign == signs.ERROR and bool(_RAISED.search(cause.fault))
+    )
+
+
+def _look_at_it(cause: Cause) -> Cause:
+    """The same where there is no other node to compare with: nothing says that a restart will help this time."""
+    why = "the same failure again, and no other node to tell the program from the machine by"
+    return msgspec.structs.replace(cause, reasons=(*cause.reasons, why), action=policy.PAGE, steps=(v.TELL_USER,))
 
 
 def _has_others(scene: Scene, cause: Cause) -> bool:
@@ -87,7 +111,7 @@ def _bad_node(scene: Scene, cause: Cause, before: Past) -> Cause:
 
 def _program(cause: Cause, before: Past) -> Cause:
     """The same on other nodes, or at the same step: it will only fail once more."""
-    where = "at the same step" if before.at_step else "on other nodes too"
+    where = "at the same step" if before.at_step else "on other nodes too" if before.elsewhere else "again"
     return msgspec.structs.replace(
         cause,
         kind=cause.kind

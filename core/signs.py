@@ -31,6 +31,7 @@ IB_RETRY: Final = "ib_retry"
 IB_FLUSHED: Final = "ib_flushed"
 LINK_DOWN: Final = "link_down"
 UNRESOLVED: Final = "unresolved"
+PORT_TAKEN: Final = "port_taken"
 STORE: Final = "store"
 STOPPED: Final = "stopped"
 PREEMPTED: Final = "preempted"
@@ -83,10 +84,12 @@ _TABLE: Final = tuple(
         (STOPPED, r"SIGTERM|SIGINT|signal 15|death signal|SignalException|KeyboardInterrupt|scancel|cancell?ed by"),
         (LOADER, r"DataLoader.{0,40}(worker|timed out|exited|killed)"),
         (STORAGE, r"input/output error|\bEIO\b|stale file handle|\bESTALE\b|no space left|read-only file system"
-         r"|disk quota|zero.?(byte|length)|PytorchStreamReader|central directory|unexpected (EOF|end of)"
+         r"|disk quota|zero.?(byte|length)|PytorchStream(Reader|Writer)|central directory|file write failed"
+         r"|unexpected (EOF|end of)"
          r"|(nfs|lustre|ceph|gpfs|beegfs|fuse|s3|gcs)\b.{0,60}(not responding|time.?d? ?out|evicted|lost|hung|error)"
          r"|(checkpoint|shard|safetensors).{0,60}(corrupt|incomplete|truncat|missing|empty|invalid|not found)"
          r"|(corrupt|incomplete|truncat|empty)\w*.{0,40}(checkpoint|shard|safetensors)|\.tmp\b"),
+        (PORT_TAKEN, r"EADDRINUSE|address (is )?already in use|server socket has failed to (listen|bind)"),
         (STORE, r"(TCPStore|c10d store|rendezvous store|\bstore\b|etcd).{0,80}(connect|time.?d? ?out|refused"
          r"|unreach|fail|broken)|(connect|connection|connecting).{0,60}(store|MASTER_ADDR|rendezvous)"
          r"|client socket has (timed out|failed)"),
@@ -96,7 +99,8 @@ _TABLE: Final = tuple(
          r"|nccl(communicator)?.{0,30}abort|ncclRemoteError|ncclSystemError|remote error|abort(ed)? due to"
          r"|DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError|BrokenPipeError|barrier.{0,20}abort"
          r"|abort.{0,20}barrier|NCCL error|coordination service|lost (the )?connection|ChildFailedError"),
-        (CUDA, r"CUDA (error|driver error|exception)|cudaError|CUDNN_STATUS|CUBLAS_STATUS|device-side assert|CUDA_ERROR"
+        (ERROR, r"device-side assert"),  # of the program's own checks: an index out of range, say
+        (CUDA, r"CUDA (error|driver error|exception)|cudaError|CUDNN_STATUS|CUBLAS_STATUS|CUDA_ERROR"
          r"|device.{0,20}(fault|exception)|HIP error"),
         (ERROR, r"\b\w*(Error|Exception|Assert\w*)\b|\bassert|traceback|segmentation fault|core dumped|panic"),
     )
@@ -110,7 +114,7 @@ _STEMS: Final = """
     dataloader i/o eio estale stale space read-only quota zero pytorchstream central eof unexpected nfs lustre ceph
     gpfs beegfs fuse s3 gcs checkpoint shard safetensors .tmp store etcd master_addr timed timeout connect closed
     reset refused pipe socket abort nccl dist remote failed recv coordination cudnn cublas device hip error
-    exception assert traceback fault dumped coredump 12 lapse
+    exception assert traceback fault dumped coredump 12 lapse eaddrinuse address writer write
 """.split()  # noqa: SIM905
 _NO_NUMBER = re.compile(r"\b(nan|inf)s?\b|floatingpoint")
 _CODE = re.compile(r"(?:Xid|XID)\b(?:\s*\((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\))?\D{0,20}?(\d+)")

@@ -60,7 +60,7 @@ _TABLE: Final = tuple(
         (PIPE, r"pipe_write|write.{0,20}pipe"),
         (STORAGE, r"\bfsync\b|\bwrite\w*\b|serialization\.py|torch\.save|\bsave\w*|_save\b|checkpoint|safetensors"
          r"|filesystem|\bopen\b|\bread(into|all|line)?\b|load_state_dict|torch\.load|\bpread\w*|\bpwrite\w*|upload|download"
-         r"|boto|fsspec|\bgcs|\bs3|shutil|rename|listdir|\bstat\b|mkdir|file_io|\bflush\b"),
+         r"|boto|fsspec|\bgcs|\bs3|shutil|export_\w*(trace|snapshot)|_dump_snapshot|rename|listdir|\bstat\b|mkdir|file_io|\bflush\b"),
         (EVALUATION, r"\beval\w*|validat\w*"),
         (SLEEP, r"\bsleep\b|nanosleep"),
     )
