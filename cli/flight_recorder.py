@@ -3,6 +3,9 @@
 import io
 import pickle
 import re
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +13,11 @@ import msgspec
 
 from rankpulse.cli import show
 from rankpulse.cli.failing import Failed
-from rankpulse.core.flight_recorder import snapshot_of
+from rankpulse.core.flight_recorder import NothingRead, snapshot_of
 from rankpulse.core.snapshot import RANKS_MAX, Snapshot
 
 DUMP_MAX_BYTES: Final = 64 * 1024 * 1024
+MEMORY_MAX_BYTES: Final = 1024 * 1024 * 1024  # that reading one dump may take
 _RANK: Final = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl|bin|dump))?$")
 
 
@@ -25,16 +29,29 @@ class _Plain(pickle.Unpickler):
 
 
 def read(directory: str) -> Snapshot:
-    """All dumps below a directory, by the rank that each file name ends in. Raises Failed."""
+    """All dumps in a directory and in those right below it, by the rank that each file name ends in. Raises Failed."""
+    found = _files(directory)
+    if not found:
+        raise Failed(f"no dump in {show.plain(directory)}: their names end in the rank, as in nccl_trace_rank_3")
     try:
-        files = sorted(path for path in Path(directory).iterdir() if path.is_file())
+        return snapshot_of((rank, _load(path)) for rank, path in sorted(found.items()))
+    except NothingRead as error:
+        raise Failed(f"no dump in {show.plain(directory)} can be read: {show.plain(str(error))}") from None
+
+
+def _files(directory: str) -> dict[int, Path]:
+    """The newest file of each rank: what an earlier failure left may lie beside it."""
+    root, found = Path(directory), dict[int, Path]()
+    try:
+        files = sorted(path for path in (*root.iterdir(), *root.glob("*/*")) if path.is_file())
+        files.sort(key=lambda path: path.stat().st_mtime_ns)
     except OSError as error:
         raise Failed(f"cannot read {show.plain(directory)}: {error.strerror}") from None
-    found = {int(match.group(1)): path for path in files if (match := _RANK.search(path.name))}
-    dumps = {rank: _load(path) for rank, path in found.items() if rank < RANKS_MAX}
-    if not dumps:
-        raise Failed(f"no dump in {show.plain(directory)}: their names end in the rank, as in nccl_trace_rank_3")
-    return snapshot_of(dumps)
+    for path in files:
+        match = _RANK.search(path.name)
+        if match and int(match.group(1)) < RANKS_MAX:
+            found[int(match.group(1))] = path
+    return found
 
 
 def _load(path: Path) -> object:
@@ -43,6 +60,24 @@ def _load(path: Path) -> object:
         if path.stat().st_size > DUMP_MAX_BYTES:
             return f"more than {DUMP_MAX_BYTES} bytes"
         data = path.read_bytes()
-        return msgspec.json.decode(data) if data[:1] in (b"{", b"[") else _Plain(io.BytesIO(data)).load()
+        with _little_memory():
+            return msgspec.json.decode(data) if data[:1] in (b"{", b"[") else _Plain(io.BytesIO(data)).load()
     except Exception as error:  # an unpickler raises whatever the bytes make it raise
         return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def _little_memory() -> Iterator[None]:
+    """A few bytes of pickle can ask for all memory there is (a place far out in its memo): it is refused instead."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = _in_use() + MEMORY_MAX_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit if soft == resource.RLIM_INFINITY else min(soft, limit), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _in_use() -> int:
+    """Bytes of addresses that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

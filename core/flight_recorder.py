@@ -30,8 +30,8 @@ class _Entry(msgspec.Struct):
     collective_seq_id: int = -1
     p2p_seq_id: int = -1
     profiling_name: str = ""
-    input_sizes: list[list[int]] = []
-    input_dtypes: list[str] = []
+    input_sizes: list[list[int]] | None = None
+    input_dtypes: list[str] | None = None
     state: str | None = ""
     retired: bool = False
     is_p2p: bool = False
@@ -39,24 +39,41 @@ class _Entry(msgspec.Struct):
 
 class _Dump(msgspec.Struct):
     entries: list[_Entry] = []
-    pg_config: dict[str, dict[str, Any]] = {}
+    pg_config: Any = None
     host_name: str = ""
 
 
-def snapshot_of(dumps: Mapping[int, object]) -> Snapshot:
-    """The snapshot of a job, from what each rank dumped. A dump that is none makes its rank one without."""
+class NothingRead(ValueError):
+    """None of the dumps could be read; it says why."""
+
+
+def snapshot_of(dumps: Iterable[tuple[int, object]]) -> Snapshot:
+    """The snapshot of a job, from what each rank dumped. A dump that is none makes its rank one without.
+
+    One after the other, so that only one need be in memory: with its stacks a dump has megabytes. Raises NothingRead.
+    """
     unread: list[str] = []
-    read = {rank: dump for rank, raw in dumps.items() if (dump := _read(rank, raw, unread)) is not None}
-    groups = _groups(read.values())
-    ranks = [_rank(rank, dump, groups) for rank, dump in sorted(read.items())]
-    everyone = {member for group in groups.values() for member in group.members} | set(
-        range(max(dumps, default=-1) + 1)
-    )
-    mute = [Rank(rank, dump="no dump") for rank in sorted(everyone - read.keys())]
-    return Snapshot(ranks=tuple([*ranks, *mute][:RANKS_MAX]), groups=tuple(groups.values()), unread=tuple(unread[:64]))
+    groups: dict[str, Group] = {}
+    ranks: dict[int, Rank] = {}
+    named: set[int] = set()
+    for rank, raw in dumps:
+        named.add(rank)
+        dump = _read(rank, raw, unread)
+        if dump is not None:
+            _learn(groups, dump)
+            ranks[rank] = _rank(rank, dump, groups)
+    if not ranks:
+        raise NothingRead(unread[0] if unread else "there is none")
+    named.update(range(max(named) + 1), *(group.members for group in groups.values()))
+    mute = [Rank(rank, dump="no dump") for rank in sorted(named - ranks.keys())]
+    told = [ranks[rank] for rank in sorted(ranks)]
+    return Snapshot(ranks=tuple([*told, *mute][:RANKS_MAX]), groups=tuple(groups.values()), unread=tuple(unread[:64]))
 
 
 def _read(rank: int, raw: object, unread: list[str]) -> _Dump | None:
+    if isinstance(raw, str):  # in words why there is nothing
+        unread.append(f"the dump of rank {rank}: {raw[:120]}")
+        return None
     try:
         return msgspec.convert(raw, _Dump, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -64,16 +81,16 @@ def _read(rank: int, raw: object, unread: list[str]) -> _Dump | None:
         return None
 
 
-def _groups(dumps: Iterable[_Dump]) -> dict[str, Group]:
-    found: dict[str, Group] = {}
-    for dump in dumps:
-        for name, row in dump.pg_config.items():
-            members = tuple(
-                sorted({int(number) for number in re.findall(r"\d+", str(row.get("ranks", "")))[:RANKS_MAX]})
-            )
-            if members and all(member < RANKS_MAX for member in members):
-                found.setdefault(name, Group(name, members, _kind(str(row.get("desc", "")))))
-    return found
+def _learn(groups: dict[str, Group], dump: _Dump) -> None:
+    """The members of groups, as this rank has them."""
+    config = dump.pg_config if isinstance(dump.pg_config, dict) else {}
+    for name, row in config.items():
+        if not isinstance(row, dict) or str(name) in groups:
+            continue
+        numbers = re.findall(r"\d{1,9}", str(row.get("ranks", "")))[:RANKS_MAX]
+        members = tuple(sorted(set(map(int, numbers))))
+        if members and all(member < RANKS_MAX for member in members):
+            groups[str(name)] = Group(str(name), members, _kind(str(row.get("desc", ""))))
 
 
 def _kind(text: str) -> str:
@@ -121,8 +138,8 @@ def _operation(row: _Entry, group: Group | None) -> Operation:
     return Operation(
         row.p2p_seq_id if row.is_p2p else row.collective_seq_id,
         name.split()[0] if name.split() else "",
-        tuple(number for size in row.input_sizes[:4] for number in size),
-        ",".join(row.input_dtypes[:2]),
+        tuple(number for size in (row.input_sizes or ())[:4] for number in size),
+        ",".join((row.input_dtypes or ())[:2]),
         peer,
         state,
         order=row.record_id,

@@ -13,7 +13,7 @@ from rankpulse.core.culprit import Finding
 from rankpulse.core.ends import Weight, ends
 from rankpulse.core.presumed import presumed
 from rankpulse.core.scene import Scene
-from rankpulse.core.snapshot import Rank
+from rankpulse.core.snapshot import COMPLETED, Position, Rank
 from rankpulse.core.stacks import doing, ranks_in_words
 from rankpulse.core.watchdog_lines import with_positions
 
@@ -130,9 +130,16 @@ def _elsewhere(scene: Scene) -> Laggards | None:
 
 
 def _waits(rank: Rank) -> bool:
-    if rank.positions or doing(rank).what in WAITING:
+    if any(map(_is_open, rank.positions)) or doing(rank).what in WAITING:
         return True
     return any(signs.sign(line) == signs.TIMED_OUT for line in (rank.error, *rank.log[-4:]))
+
+
+def _is_open(position: Position) -> bool:
+    """Whether it is inside a collective of this group, or may be."""
+    if any(operation.state != COMPLETED for operation in position.open):
+        return True
+    return position.enqueued is None or position.completed is None or position.enqueued > position.completed
 
 
 def _behind(scene: Scene) -> Laggards | None:

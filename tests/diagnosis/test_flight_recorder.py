@@ -86,6 +86,64 @@ def test_a_hostile_dump_runs_nothing_and_costs_its_own_rank_alone(tmp_path: Path
     assert "rank 3" in found["unread"][0]
 
 
+def test_a_dump_that_asks_for_all_memory_is_refused(tmp_path: Path) -> None:
+    """Five bytes: keep this in place 0x0fffffff of the memo. Obeyed, they cost gigabytes."""
+    for rank in range(SIZE):
+        far = b"\x80\x02]r\xff\xff\xff\x0f."
+        (tmp_path / f"rank_{rank}").write_bytes(far if rank == 3 else pickle.dumps(dump(rank, 9, late=rank == 1)))
+    found = told(tmp_path)
+    assert found["culprits"]["ranks"] == [1]
+    assert "rank 3: MemoryError" in found["unread"][0]
+
+
+def test_why_a_dump_cannot_be_read_is_said(tmp_path: Path) -> None:
+    whole = pickle.dumps(dump(0, 9, late=False))
+    for rank in range(4):
+        (tmp_path / f"rank_{rank}").write_bytes(b"" if rank == 2 else whole[: len(whole) // 2])
+    answer = CliRunner().invoke(app, ["diagnose", "--flight-recorder", str(tmp_path)])
+    assert answer.exit_code == 2
+    assert "can be read: the dump of rank 0: UnpicklingError: pickle data was truncated" in answer.stderr
+
+
+def test_a_hole_among_the_dumps_is_told_where_groups_name_no_members(tmp_path: Path) -> None:
+    for rank in range(SIZE):
+        if rank != 6:
+            (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(dump(rank, 9, late=False, gloo=True)))
+    found = told(tmp_path)
+    assert found["culprits"]["ranks"] == [6]
+    assert found["confidence"] < 0.5
+
+
+def test_dumps_in_a_directory_of_each_node_and_the_newest_of_a_rank(tmp_path: Path) -> None:
+    for rank in range(SIZE):
+        below = tmp_path / f"node-{rank // 4}"
+        below.mkdir(exist_ok=True)
+        (below / f"rank_{rank}").write_bytes(pickle.dumps(dump(rank, 9, late=rank == 1)))
+        old = below / f"trace_{rank}.json"
+        old.write_text(json.dumps(dump(rank, 3, late=rank == 4)))
+        os.utime(old, (1.0, 1.0))
+    assert told(tmp_path)["culprits"]["ranks"] == [1]
+
+
+def test_nobody_hangs_where_every_collective_has_ended(tmp_path: Path) -> None:
+    for rank in range(SIZE):
+        data = dump(rank, 9, late=False)
+        data["entries"][-1] |= {"state": "completed", "retired": True}
+        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(data))
+    assert told(tmp_path)["class"] == "unknown"
+
+
+def test_fields_that_a_version_leaves_empty_cost_nothing(tmp_path: Path) -> None:
+    for rank in range(SIZE):
+        data = dump(rank, 9, late=rank == 1)
+        data["pg_config"] = "none"
+        for row in data["entries"]:
+            row |= {"input_sizes": None, "input_dtypes": None}
+        (tmp_path / f"rank_{rank}").write_bytes(pickle.dumps(data))
+    found = told(tmp_path)
+    assert (found["culprits"]["ranks"], found["unread"]) == ([1], [])
+
+
 @pytest.mark.parametrize("arguments", [[], ["a.json", "--flight-recorder", "x"], ["--flight-recorder", "none"]])
 def test_what_cannot_be_read_is_said(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["diagnose", *arguments]).exit_code == 2
