@@ -1,5 +1,6 @@
 """Ranks that ended: killed, out of memory, by an exception of their own, with numbers that are none."""
 
+import re
 from typing import Final
 
 from rankpulse.core import policy, signs
@@ -7,10 +8,11 @@ from rankpulse.core import verdict as v
 from rankpulse.core.causes_hardware import work_lost
 from rankpulse.core.causes_memory import host_memory, orphans, out_of_memory
 from rankpulse.core.ends import End, Weight, ends, first_movers
-from rankpulse.core.scene import Scene
+from rankpulse.core.scene import Said, Scene
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
+_SKIPPED: Final = re.compile(r"skip|overflow|scal(e|ing)|\b(grad\w*|norm)\b.{0,30}\binf", re.IGNORECASE)
 _BAD_LOSS: Final = ("nan", "inf", "-inf", "+inf", "infinity", "-infinity")
 _OF_DEVICE: Final = (signs.ILLEGAL_INSTRUCTION, signs.CUDA, signs.XID)
 MANY: Final = 0.5  # of all ranks failing alike: the program
@@ -28,7 +30,7 @@ def of_exits(scene: Scene) -> Cause | None:
 def numerical(scene: Scene) -> Cause | None:
     """Numbers that are none, as the trainer reports them."""
     bad = [rank for rank in scene.snap.ranks if str(rank.loss).strip().lower() in _BAD_LOSS]
-    told = [one for one in scene.of(signs.NUMERICAL) if one.rank is not None or not bad]
+    told = [one for one in scene.of(signs.NUMERICAL) if (one.rank is not None or not bad) and not _is_skipped(one)]
     ranks = tuple(sorted({r.rank for r in bad} | {one.rank for one in told if one.rank is not None}))
     if not bad and not told:
         return None
@@ -47,6 +49,11 @@ def numerical(scene: Scene) -> Cause | None:
         hints=(*hints, "go back to a checkpoint before it began, skip the data of these steps or lower the rate"),
         fault="nan",
     )
+
+
+def _is_skipped(said: Said) -> bool:
+    """A line about a step that a loss scaler leaves out: gradients that overflow are its daily work."""
+    return ".log" in said.ref and bool(_SKIPPED.search(said.text))
 
 
 def _by_itself(scene: Scene, movers: list[End], found: list[End]) -> Cause:

@@ -1,5 +1,6 @@
 """Jobs that stand: what the ranks that everybody waits for are doing decides what it is called and what helps."""
 
+import re
 from typing import Final, NamedTuple
 
 from rankpulse.core import policy, signs
@@ -13,6 +14,7 @@ from rankpulse.core.stacks import Doing, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, step
 
 SLOW_STACKS: Final = (st.COMPILE, st.EVALUATION, st.STORAGE)
+_DEBUGGER: Final = re.compile(r"\b(bdb|i?pdb|debugpy|pydevd)\b|breakpointhook", re.IGNORECASE)
 ASKING: Final = (1, 2, 3, 15)  # signals
 _SAVING: Final = ("check", "ckpt", "sav")
 _PROGRESS_WORDS: Final = {True: "makes progress", False: "makes no progress", None: "may make progress"}
@@ -31,7 +33,7 @@ class State(NamedTuple):
 
 def of_culprits(scene: Scene, found: Laggards) -> Cause | None:
     """The cause, by what the culprits do. They are alike, or the worst of them decides."""
-    mine = [scene.ranks[rank] for rank in found.ranks if rank in scene.ranks]
+    mine = [scene.ranks.get(rank) or Rank(rank, dump="nothing is known of it") for rank in found.ranks]
     if not mine:
         return None
     states = [(rank, state_of(scene, rank, found)) for rank in mine]
@@ -85,7 +87,7 @@ def _by_process(scene: Scene, rank: Rank) -> State | None:
         return State(v.WORKER_DEAD, "dead, and nobody was told", "gone")
     if rank.pulse == "paused":
         return State(v.COLLECTIVE_HANG, "paused by the program itself", "paused", policy.NONE, confidence=0.8)
-    if rank.state == "t":
+    if rank.state == "t" or any(_DEBUGGER.search(frame) for frame in rank.stack[-4:]):
         return State(v.COLLECTIVE_HANG, "held by a debugger", "traced", policy.NONE)
     if rank.state == "T":
         return State(v.COLLECTIVE_HANG, "stopped by a signal (SIGSTOP)", "stopped", kind="host_fault", confidence=0.97)

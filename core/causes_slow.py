@@ -10,7 +10,7 @@ from rankpulse.core.causes_hang import progress_of
 from rankpulse.core.ends import ends
 from rankpulse.core.scene import SLOW_PHASES, Scene
 from rankpulse.core.snapshot import Rank
-from rankpulse.core.stacks import IN_WORDS, LOADER, PIPE, STORAGE, doing, ranks_in_words
+from rankpulse.core.stacks import COMPILE, IN_WORDS, LOADER, PIPE, STORAGE, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, Gpu
 
 SLOWER: Final = 1.3  # times the median, and
@@ -84,6 +84,8 @@ def of_alike(scene: Scene) -> Cause | None:
     if scene.moves is True or does.total() < 2:
         return None
     what, count = does.most_common(1)[0]
+    if what == COMPILE and count >= NEARLY_ALL * does.total():
+        return _compiling(scene)
     if what not in (LOADER, STORAGE, PIPE) or count < NEARLY_ALL * does.total():
         return None
     moving = [at_work for rank in scene.snap.ranks if (at_work := _at_work(rank)) is not None]
@@ -97,6 +99,23 @@ def of_alike(scene: Scene) -> Cause | None:
         steps=(v.WAIT,) if any(moving) else (v.DUMP_STACKS, v.TELL_USER),
         hints=("look at the storage that all nodes share",),
         fault=f"all {what}",
+    )
+
+
+def _compiling(scene: Scene) -> Cause | None:
+    """Everybody compiles, and announced no phase for it."""
+    moving = [rank.cpu_moving for rank in scene.snap.ranks if rank.cpu_moving is not None]
+    if moving and not any(moving):
+        return None
+    return Cause(
+        klass=v.PLANNED_SLOW_PHASE,
+        confidence=0.85 if moving else 0.6,
+        summary=f"{len(scene.ranks)} ranks are compiling: that may take its time",
+        reasons=("CPU time moves",) if moving else ("nothing says that it stands still",),
+        evidence=("ranks[*].stack",),
+        action=policy.WAIT,
+        hints=("announce a phase for it, so that its usual length is learned",),
+        fault="phase compile",
     )
 
 

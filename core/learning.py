@@ -14,6 +14,8 @@ from rankpulse.core.scene import Scene
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
 OWN = (v.WORKER_DEAD, v.COLLECTIVE_HANG, v.STARTUP_FAILURE, v.OOM, v.NUMERICAL, v.COLLECTIVE_MISMATCH, v.DATA_STALL)
+NEVER_A_NODE = (v.COLLECTIVE_MISMATCH, v.OOM, v.PREEMPTED, v.PLANNED_SLOW_PHASE)
+OOM_AGAIN = "out of memory again: a rank keeps its share of the work, so the same node proves nothing"
 # what Python raises of a program's own logic; RuntimeError and OSError may come from below
 _RAISED: Final = re.compile(
     r"\b(Key|Value|Type|Index|Attribute|Name|Assertion|ZeroDivision|NotImplemented|ModuleNotFound|Import|Syntax"
@@ -36,13 +38,18 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
         return _spare(scene, _machine(cause, before))
     sign = signs.sign(cause.fault)
     by_program = (bool(before.at_step) and sign not in DEVICE_SIGNS) or _is_programs(cause, sign)
-    if before.on_node and not before.elsewhere and not by_program and _has_others(scene, cause):
+    if before.on_node and not before.elsewhere and not by_program and _may_be_node(scene, cause):
         return _bad_node(scene, cause, before)
     by_program = by_program or bool(before.elsewhere or before.at_step) or cause.klass == v.COLLECTIVE_MISMATCH
     if cause.klass in OWN and by_program:
         return _program(cause, before)
-    again = cause.klass in OWN and cause.choice == policy.RESTART and bool(before.on_node)
-    return _look_at_it(cause) if again else cause
+    if cause.choice != policy.RESTART:
+        return cause
+    if cause.klass == v.NETWORK_STALL and before.at_step:
+        return _look_at_it(cause, "at one and the same step again: no network does that, the program may")
+    alone = "the same failure again, and no other node to tell the program from the machine by"
+    again = cause.klass in OWN and bool(before.on_node)
+    return _look_at_it(cause, OOM_AGAIN if cause.klass == v.OOM else alone) if again else cause
 
 
 def _is_programs(cause: Cause, sign: str) -> bool:
@@ -52,10 +59,15 @@ def _is_programs(cause: Cause, sign: str) -> bool:
     )
 
 
-def _look_at_it(cause: Cause) -> Cause:
-    """The same where there is no other node to compare with: nothing says that a restart will help this time."""
-    why = "the same failure again, and no other node to tell the program from the machine by"
+def _look_at_it(cause: Cause, why: str) -> Cause:
+    """Nothing says that a restart will help this time, and nothing that leaving out a node will."""
     return msgspec.structs.replace(cause, reasons=(*cause.reasons, why), action=policy.PAGE, steps=(v.TELL_USER,))
+
+
+def _may_be_node(scene: Scene, cause: Cause) -> bool:
+    """Whether a bad node can do this: it neither writes the program nor plans its phases, and preempts nobody."""
+    harmless = cause.choice in (policy.NONE, policy.WAIT)
+    return _has_others(scene, cause) and not harmless and cause.klass not in NEVER_A_NODE
 
 
 def _has_others(scene: Scene, cause: Cause) -> bool:

@@ -96,6 +96,20 @@ def old_errors_in_the_logs_of_a_job_that_moves() -> Json:
     return s
 
 
+@story(v.UNKNOWN, (), (), policy.NONE)
+def a_loss_scaler_at_its_daily_work() -> Json:
+    s = job(8, step=9, step_age_s=0.5, loss=2.1, log=["Gradient overflow. Skipping step", "grad_norm: inf"])
+    s["job"]["steps_moving"] = True
+    return s
+
+
+@story(v.NUMERICAL, (0,), (), policy.PAGE)
+def a_loss_that_is_none_in_a_log() -> Json:
+    s = job(8, step=9, step_age_s=0.5)
+    s["ranks"][0]["log"] = ["step 9 loss nan"]
+    return s
+
+
 @story(v.FINISHED, (), (), policy.NONE)
 def one_is_left_in_its_tear_down() -> Json:
     s = job(16, exit_code=0)
@@ -212,6 +226,38 @@ def again_and_no_other_node_to_compare_with() -> Json:
     )
 
 
+@story(v.PLANNED_SLOW_PHASE, (4,), ("node-00",), policy.WAIT)
+def a_slow_phase_again() -> Json:
+    s = standing(4, 100.0, phase="compile", phase_s=100.0, cpu_moving=True, stack=["torch/_dynamo/x.py compile"])
+    return again(s, **{"class": v.PLANNED_SLOW_PHASE}, node="node-00", rank=4)
+
+
+@story(v.PREEMPTED, tuple(range(8, 24)), ("node-01", "node-02"), policy.RESTART)
+def preempted_again() -> Json:
+    return again(two_nodes_leave_together(), **{"class": v.PREEMPTED}, nodes=["node-01", "node-02"])
+
+
+@story(v.COLLECTIVE_MISMATCH, (3,), ("node-00",), policy.STOP)
+def a_mismatch_again_on_the_same_node() -> Json:
+    s = standing()
+    s["ranks"][3]["positions"] = waiting(100, "all_gather")
+    return again(s, **{"class": v.COLLECTIVE_MISMATCH}, node="node-00", rank=3)
+
+
+@story(v.OOM, (2,), ("node-00",), policy.PAGE)
+def out_of_memory_again_on_the_same_node() -> Json:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    return again(failed(2, error), **{"class": v.OOM}, error=error, node="node-00", rank=2)
+
+
+@story(v.NETWORK_STALL, (), (), policy.PAGE)
+def a_stall_of_all_at_one_and_the_same_step() -> Json:
+    s = standing()
+    for r in s["ranks"]:
+        r["step"] = 1200
+    return again(s, **{"class": v.NETWORK_STALL}, step=1200)
+
+
 # --- slow, not stuck; and what the kernel says of who is stuck
 
 
@@ -220,6 +266,18 @@ def all_loaders_are_at_work() -> Json:
     s = job(16, phase="step", stack=IN_LOADER, loaders={"alive": 8, "dead": 0, "busy": True})
     s["job"]["still_s"] = 60.0
     return s
+
+
+@story(v.PLANNED_SLOW_PHASE, (), (), policy.WAIT)
+def all_compile_and_no_phase_says_so() -> Json:
+    s = job(8, cpu_moving=True, stack=["main", "torch/_inductor/compile_fx.py:12 compile_fx"])
+    s["job"]["still_s"] = 300.0
+    return s
+
+
+@story(v.COLLECTIVE_HANG, (0,), ("node-00",), policy.NONE)
+def somebody_debugs() -> Json:
+    return standing(0, stack=["main", "bdb.py:90 trace_dispatch", "pdb.py:200 interaction", "input"], state="S")
 
 
 @story(v.PLANNED_SLOW_PHASE, (0,), ("node-00",), policy.WAIT)
@@ -254,6 +312,13 @@ def test_the_kernel_blames_the_machine_on_which_a_rank_is_stuck() -> None:
     s = standing(9, stack=["train.py:210 main", "model.py:7 forward"], state="R")
     s["nodes"][1]["kernel"] = ["watchdog: BUG: soft lockup - CPU#12 stuck for 22s! [python:4412]"]
     assert (told(s).klass, told(s).kind, told(s).culprits.nodes) == (v.COLLECTIVE_HANG, "host_fault", (name(9),))
+
+
+def test_a_rank_of_which_nothing_is_told_at_all_makes_it_inconclusive() -> None:
+    s = standing()
+    del s["ranks"][5]
+    found = told(s)
+    assert (found.culprits.ranks, found.confidence < 0.5) == ((5,), True)
 
 
 def test_who_is_left_at_its_tear_down_is_ended_and_nothing_is_started() -> None:
