@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from rankpulse.core import policy, signs
 from rankpulse.core import stacks as st
 from rankpulse.core import verdict as v
-from rankpulse.core.laggards import Laggards
+from rankpulse.core.laggards import LINK, Laggards
 from rankpulse.core.scene import SLOW_PHASES, Scene
 from rankpulse.core.signs import bare
 from rankpulse.core.snapshot import Rank
@@ -32,7 +32,9 @@ class State(NamedTuple):
 
 
 def of_culprits(scene: Scene, found: Laggards) -> Cause | None:
-    """The cause, by what the culprits do. They are alike, or the worst of them decides."""
+    """The cause, by what the culprits do. They are alike, or the worst of them decides. A link does nothing."""
+    if found.kind == LINK:
+        return None
     mine = [scene.ranks.get(rank) or Rank(rank, dump="nothing is known of it") for rank in found.ranks]
     if not mine:
         return None

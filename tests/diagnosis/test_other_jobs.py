@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from diagnosis_world import IN_ALL_REDUCE, IN_LOADER, LOST, Json, came_not, job, name, nodes, waiting
+from diagnosis_world import IN_ALL_REDUCE, IN_LOADER, LOST, Json, at, came_not, job, name, nodes, waiting
 
 from rankpulse.core import policy
 from rankpulse.core import verdict as v
@@ -82,6 +82,24 @@ def one_had_less_data() -> Json:
 def one_alone_was_asked_to_end() -> Json:
     s = standing()
     s["ranks"][9] = {"rank": 9, "node": "node-01", "gpu": 1, "signal": 15, "exited_at": 9880.0}
+    return s
+
+
+@story(v.NETWORK_STALL, (1, 2), ("node-00",), policy.RESTART)
+def both_ends_of_a_link_have_come() -> Json:
+    s = job(4)
+    s["job"]["still_s"] = 120.0
+    s["groups"] = [{"name": "pp", "members": [0, 1, 2, 3], "kind": "pp"}]
+    for rank, seq, op, peer in ((0, 7, "recv", 1), (1, 9, "send", 2), (2, 9, "recv", 1), (3, 7, "recv", 2)):
+        entry = {"seq": seq, "op": op, "peer": peer, "state": "started"}
+        s["ranks"][rank]["positions"] = [at("pp", 5, 4, open=[entry])]
+    return s
+
+
+@story(v.NETWORK_STALL, (0, 1), ("node-00",), policy.RESTART)
+def the_two_of_a_job_of_two() -> Json:
+    s = job(2, stack=IN_ALL_REDUCE, positions=waiting(100))
+    s["job"]["still_s"] = 120.0
     return s
 
 
