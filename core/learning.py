@@ -14,7 +14,7 @@ from rankpulse.core.scene import Scene
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
 OWN = (v.WORKER_DEAD, v.COLLECTIVE_HANG, v.STARTUP_FAILURE, v.OOM, v.NUMERICAL, v.COLLECTIVE_MISMATCH, v.DATA_STALL)
-NEVER_A_NODE = (v.COLLECTIVE_MISMATCH, v.OOM, v.PREEMPTED, v.PLANNED_SLOW_PHASE)
+NEVER_A_NODE = (v.COLLECTIVE_MISMATCH, v.OOM, v.PREEMPTED)
 OOM_AGAIN = "out of memory again: a rank keeps its share of the work, so the same node proves nothing"
 # what Python raises of a program's own logic; RuntimeError and OSError may come from below
 _RAISED: Final = re.compile(
@@ -34,6 +34,8 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
     told += f", on {', '.join(nodes[:8])}" if nodes else ""
     told += f"; the last fix ({before.seen.last_action}) did not hold" if before.seen.last_action else ""
     cause = msgspec.structs.replace(cause, reasons=(*cause.reasons, told))
+    if cause.choice in (policy.NONE, policy.WAIT):
+        return cause  # nothing is wrong with it this time either
     if cause.klass in OF_MACHINE:
         return _spare(scene, _machine(cause, before))
     sign = signs.sign(cause.fault)
@@ -53,7 +55,9 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
 
 
 def _is_programs(cause: Cause, sign: str) -> bool:
-    """An exception of the program itself: a rank keeps its data and mostly its node, so the node proves nothing."""
+    """A lock or an exception of its own: a rank keeps its part and mostly its node, so the node proves nothing."""
+    if cause.klass == v.COLLECTIVE_HANG:
+        return cause.fault == "lock"
     return (
         cause.klass in (v.WORKER_DEAD, v.STARTUP_FAILURE) and sign == signs.ERROR and bool(_RAISED.search(cause.fault))
     )
@@ -66,8 +70,8 @@ def _look_at_it(cause: Cause, why: str) -> Cause:
 
 def _may_be_node(scene: Scene, cause: Cause) -> bool:
     """Whether a bad node can do this: it neither writes the program nor plans its phases, and preempts nobody."""
-    harmless = cause.choice in (policy.NONE, policy.WAIT)
-    return _has_others(scene, cause) and not harmless and cause.klass not in NEVER_A_NODE
+    restarts = cause.choice in (policy.RESTART, policy.RESTART_WITHOUT)  # else a person has to mend something first
+    return _has_others(scene, cause) and restarts and cause.klass not in NEVER_A_NODE
 
 
 def _has_others(scene: Scene, cause: Cause) -> bool:
@@ -78,9 +82,9 @@ def _has_others(scene: Scene, cause: Cause) -> bool:
 def _quarantined(scene: Scene, cause: Cause) -> Cause:
     """Another failure on a node that had several of other kinds: bad luck is less likely than a bad node."""
     nodes = cause.culprits.nodes
-    if cause.klass not in (*OWN, v.NETWORK_STALL) or len(nodes) != 1 or not _has_others(scene, cause):
+    if cause.klass not in (*OWN, v.NETWORK_STALL) or len(nodes) != 1 or not _may_be_node(scene, cause):
         return cause
-    if not is_lemon(scene, nodes[0]):
+    if _is_programs(cause, signs.sign(cause.fault)) or not is_lemon(scene, nodes[0]):
         return cause
     return msgspec.structs.replace(
         cause,

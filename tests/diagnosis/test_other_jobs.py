@@ -276,6 +276,50 @@ def a_stall_of_all_at_one_and_the_same_step() -> Json:
     return again(s, **{"class": v.NETWORK_STALL}, step=1200)
 
 
+@story(v.COLLECTIVE_HANG, (0,), ("node-00",), policy.STOP)
+def the_same_lock_again() -> Json:
+    s = standing(0, state="S", stack=["train.py:210 main", "metrics.py:9 update", "threading.py:300 acquire"])
+    return again(s, **{"class": v.COLLECTIVE_HANG}, node="node-00", rank=0)
+
+
+@story(v.STORAGE_STALL, (0,), ("node-00",), policy.PAGE)
+def nothing_is_free_again() -> Json:
+    return again(nothing_is_free(), **{"class": v.STORAGE_STALL}, node="node-00")
+
+
+def on_a_lemon(s: Json) -> Json:
+    """Its node had three failures of other kinds."""
+    kinds = (v.GPU_FAULT, v.NODE_DEAD, v.NETWORK_STALL)
+    s["history"] = [{"class": kind, "node": "node-00", "age_s": 9000.0} for kind in kinds]
+    return s
+
+
+@story(v.DATA_STALL, (3,), ("node-00",), policy.WAIT)
+def a_busy_loader_on_a_lemon() -> Json:
+    loaders = {"alive": 8, "dead": 0, "busy": True}
+    return on_a_lemon(standing(3, 60.0, stack=IN_LOADER, loaders=loaders))
+
+
+@story(v.WORKER_DEAD, (3,), ("node-00",), policy.RESTART)
+def the_programs_own_error_on_a_lemon() -> Json:
+    return on_a_lemon(failed(3, "KeyError: 'input_ids'"))
+
+
+@story(v.WORKER_DEAD, (3,), ("node-00",), policy.RESTART_WITHOUT)
+def a_death_that_nobody_explains_on_a_lemon() -> Json:
+    s = on_a_lemon(standing())
+    s["ranks"][3] |= {"signal": 9, "exited_at": 9880.0}
+    return s
+
+
+@story(v.DATA_STALL, (3,), ("node-00",), policy.WAIT)
+def a_busy_loader_again_at_the_same_step() -> Json:
+    s = a_busy_loader_on_a_lemon()
+    for r in s["ranks"]:
+        r["step"] = 5
+    return again(s, **{"class": v.DATA_STALL}, node="node-01", step=5)
+
+
 # --- slow, not stuck; and what the kernel says of who is stuck
 
 
