@@ -64,13 +64,14 @@ def _by_itself(scene: Scene, movers: list[End], found: list[End]) -> Cause:
     start = scene.starting and lead.weight == Weight.FAILED and lead.sign not in _OF_DEVICE
     nodes = scene.where(ranks)
     set_up = start and _are_nodes(scene, movers, nodes)
+    booted = _booted(scene, nodes)
     return Cause(
         klass=v.STARTUP_FAILURE if start else v.WORKER_DEAD,
-        kind="host_fault" if set_up else _kind(lead, code=code),
+        kind="host_fault" if set_up or booted else _kind(lead, code=code),
         culprits=Culprits(ranks, nodes, _gpus(scene, ranks) if lead.sign in _OF_DEVICE else ()),
         confidence=_confidence(movers, many=many),
         summary=f"{ranks_in_words(ranks)}: {lead.words}",
-        reasons=(*_reasons(scene, movers, found, many=many), *((SET_UP,) if set_up else ())),
+        reasons=(*_reasons(scene, movers, found, many=many), *((SET_UP,) if set_up else ()), *booted),
         evidence=tuple(end.ref for end in movers[:8]),
         action=policy.PAGE if (many and start) or set_up else policy.RESTART,
         steps=(step(v.FIX_CONFIG, *nodes), v.RESTART_JOB)
@@ -87,6 +88,17 @@ def _are_nodes(scene: Scene, movers: list[End], nodes: tuple[str, ...]) -> bool:
     alike = len({(end.sign, signs.bare(end.text)) for end in movers}) == 1 and bool(movers[0].text)
     whole = all(len(scene.on([node])) > 1 and failed.issuperset(scene.on([node])) for node in nodes)
     return alike and whole and 0 < len(nodes) <= MANY * len(scene.node_names)
+
+
+def _booted(scene: Scene, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """Which of these nodes came up after the job had stopped: their ranks did not end by themselves."""
+    still_s = scene.snap.job.still_s
+    ages = {name: scene.nodes[name].uptime_s for name in nodes if name in scene.nodes}
+    return tuple(
+        f"{name} came up {age:g} s ago, after the job had stopped: the machine was restarted, or fell"
+        for name, age in ages.items()
+        if still_s is not None and age is not None and age < still_s
+    )
 
 
 SET_UP: Final = "all ranks there and none elsewhere: what is set up on that machine, not the program"

@@ -383,5 +383,16 @@ def test_a_rank_of_which_nothing_is_told_at_all_makes_it_inconclusive() -> None:
     assert (found.culprits.ranks, found.confidence < 0.5) == ((5,), True)
 
 
+@pytest.mark.parametrize(("uptime_s", "kind"), [(40.0, "host_fault"), (90_000.0, "unknown")])
+def test_ranks_that_are_gone_from_a_machine_that_came_up_since_did_not_end_by_themselves(
+    uptime_s: float, kind: str
+) -> None:
+    s = standing()
+    s["nodes"][1]["uptime_s"] = uptime_s
+    s["ranks"][8:] = [{"rank": r, "node": name(r), "gpu": r % 8, "alive": False} for r in range(8, 16)]
+    found = told(s)
+    assert (found.klass, found.kind, found.culprits.nodes) == (v.WORKER_DEAD, kind, ("node-01",))
+
+
 def test_who_is_left_at_its_tear_down_is_ended_and_nothing_is_started() -> None:
     assert told(one_is_left_in_its_tear_down()).steps == ("kill_step(5)",)
