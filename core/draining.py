@@ -35,7 +35,7 @@ def choose(case: Case) -> Choice:
     """What is done by now, and why."""
     if case.refusal:
         return Choice(policy.DRAIN, f"waits: {case.refusal}")
-    if not case.room.enough:
+    if not case.room.enough and (case.silent or not case.room.elsewhere):
         return Choice(policy.DRAIN, f"waits for another node: {case.room.words}")
     if case.silent:
         return Choice(policy.RESTART_WITHOUT, f"{case.silent} is silent already: its job waits for it in vain")
