@@ -62,7 +62,7 @@ def listing(incidents: list[Incident]) -> None:
         out.print("no incidents (older than a day: --all)")
         return
     rows = [
-        (i.id, show.ago(i.opened_at), i.klass, i.outcome or i.state, i.run_id or "-", i.action, i.summary)
+        (i.id, show.ago(i.opened_at), i.klass, i.outcome or i.state, i.run_id or i.run_uid or "-", i.action, i.summary)
         for i in incidents
     ]
     show.table(out, ("incident", "opened", "class", "state", "run", "action", "summary"), rows)
@@ -133,7 +133,7 @@ NOTHING_YET = {
     "adopt": "torchelastic restarts it by itself",
     "restart": "the order is out",
     "restart_without": "the order is out; the next round forms without the nodes named",
-    "drain": "its job leaves the node as soon as it can do so without loss",
+    "drain": "its job leaves the node after its next checkpoint",
     "wait": "it may pass by itself, and is watched",
     "release": "torchelastic restarts it if it has restarts left, or ends it",
 }

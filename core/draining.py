@@ -40,7 +40,8 @@ def choose(case: Case) -> Choice:
     if case.silent:
         return Choice(policy.RESTART_WITHOUT, f"{case.silent} is silent already: its job waits for it in vain")
     if case.saved_step is not None:
-        return Choice(policy.RESTART_WITHOUT, f"the checkpoint of step {case.saved_step} is saved: nothing is lost")
+        text = f"the checkpoint of step {case.saved_step} is saved: the next round goes on from it"
+        return Choice(policy.RESTART_WITHOUT, text)
     if not case.told:
         text = "waits for the run's first checkpoint, none was told of: rankpulse restart ends the round at once"
         return Choice(policy.DRAIN, text)
