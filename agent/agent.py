@@ -65,7 +65,7 @@ class Agent:
         self._host = host or hosts.read()
         self.node = check_node(settings.agent.node or self._host.name)
         self.run_dir = os.path.abspath(run_dir(settings.agent, os.environ))
-        self.capabilities: dict[str, str] = {"nvml": "not read by this version", "host": "ok"}
+        self.capabilities: dict[str, str] = {"host": "ok"}
         self._keys = Keys(settings.cluster)
         self._scanner = Scanner(self.run_dir, sees_all=sees_all)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rankpulse-scan")

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rankpulse.core import codec
@@ -20,6 +20,7 @@ class Books:
 
     records: dict[str, Record]
     refused: dict[str, str]
+    revisions: dict[str, int] = field(default_factory=dict)  # by key: what was written later has a higher one
 
     def of(self, kind: type[T]) -> list[T]:
         return [record for record in self.records.values() if isinstance(record, kind)]
@@ -57,12 +58,14 @@ async def read(store: Store, keys: Keys, prefix: str = "") -> Books:
     """The records under `prefix` (default: the whole cluster). Raises `StoreError`."""
     records: dict[str, Record] = {}
     refused: dict[str, str] = {}
+    revisions: dict[str, int] = {}
     for item in (await store.list(prefix or keys.prefix)).items:
         parsed = keys.parse(item.key)
         if parsed is None:
             continue
         try:
             records[item.key] = codec.decode_at(parsed, item.value)
+            revisions[item.key] = item.modified
         except codec.Refused as error:
             refused[item.key] = str(error)
-    return Books(records, refused)
+    return Books(records, refused, revisions)

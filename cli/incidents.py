@@ -7,6 +7,7 @@ from rankpulse.cli import books, show
 from rankpulse.cli.failing import Failed
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Incident, Member
+from rankpulse.core.resumption import steps
 from rankpulse.core.settings import Settings
 
 ADVICE: Final = {  # by class, for actions that leave it to a person
@@ -61,7 +62,7 @@ def listing(incidents: list[Incident]) -> None:
         out.print("no incidents (older than a day: --all)")
         return
     rows = [
-        (i.id, show.ago(i.opened_at), i.klass, i.outcome or i.state, i.run_id or "-", i.action, i.summary)
+        (i.id, show.ago(i.opened_at), i.klass, i.outcome or i.state, i.run_id or i.run_uid or "-", i.action, i.summary)
         for i in incidents
     ]
     show.table(out, ("incident", "opened", "class", "state", "run", "action", "summary"), rows)
@@ -108,11 +109,11 @@ def _times(i: Incident) -> Iterator[str]:
     if i.time_to_detect_s is not None:
         yield f"detected {i.time_to_detect_s:.1f} s after the first evidence"
     if i.time_to_recover_s is not None:
-        yield f"recovered {i.time_to_recover_s:.1f} s after that"
+        yield f"{'recovered' if i.outcome == 'recovered' else 'over'} {i.time_to_recover_s:.1f} s after that"
     elif i.state == "open":
         yield "not over yet"
     if i.resumed_from_step is not None:
-        lost = f" ({i.lost_steps} steps of work lost)" if i.lost_steps else ""
+        lost = f" ({steps(i.lost_steps)} of work lost)" if i.lost_steps else ""
         yield f"resumed from step {i.resumed_from_step}{lost}"
     if i.restarts:
         yield f"{i.restarts} restart" + ("s" if i.restarts > 1 else "")
@@ -132,10 +133,17 @@ NOTHING_YET = {
     "adopt": "torchelastic restarts it by itself",
     "restart": "the order is out",
     "restart_without": "the order is out; the next round forms without the nodes named",
-    "drain": "its job leaves the node as soon as it can do so without loss",
+    "drain": "its job leaves the node after its next checkpoint",
     "wait": "it may pass by itself, and is watched",
     "release": "torchelastic restarts it if it has restarts left, or ends it",
 }
+
+
+def _start_another(i: Incident) -> str:
+    """A drain that only another node can end; "" else."""
+    if i.action != "drain" or not i.action_reason.startswith("waits for another node"):
+        return ""
+    return f"start torchrun on another node, by the same command: the job leaves {', '.join(i.nodes)} then"
 
 
 def next_step(i: Incident) -> str:
@@ -143,7 +151,7 @@ def next_step(i: Incident) -> str:
     if i.state == "closed" and (i.outcome != "run_ended" or i.action == "none"):
         return f"nothing: it is over ({i.outcome or 'closed'})"
     if i.state == "open" and i.action in NOTHING_YET:
-        return f"nothing yet: {NOTHING_YET[i.action]}"
+        return _start_another(i) or f"nothing yet: {NOTHING_YET[i.action]}"
     advice = ADVICE.get(i.klass, ADVICE["unknown"]).format(run_uid=i.run_uid, nodes=", ".join(i.nodes) or "its node")
     if i.state == "closed":
         return f"the run has ended; {advice}"

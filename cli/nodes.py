@@ -26,7 +26,7 @@ async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = Fa
         stands = await books.one(store, key, Cordon)
         if stands is not None and stands.owner == "person":
             by = f"{show.plain(stands.author)}: {show.plain(stands.reason)}"
-            raise Failed(f"{node} is cordoned already, by {by}. To change the reason, uncordon it first")
+            raise Failed(f"{node} is cordoned already, by {by}. To change that, uncordon it first")
         unknown = await _unknown(store, keys, node)
         answer = await _asked(store, keys, wanted.CORDON, node, reason, drain=drain, for_s=for_s or 0.0)
         if answer:

@@ -7,6 +7,7 @@ import msgspec
 
 from rankpulse.cli import books, live, show, webhooks
 from rankpulse.cli.books import Books
+from rankpulse.core import modes
 from rankpulse.core.fold_outbox import DEAD, PENDING
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import (
@@ -33,8 +34,9 @@ def monitor_url(leader: Leader | None, settings: Settings) -> str:
 
 async def gather(settings: Settings) -> dict[str, Any]:
     """Everything `status` shows, as JSON values. Raises `StoreError`."""
+    keys = Keys(settings.cluster)
     async with books.opened(settings) as store:
-        known = await books.read(store, Keys(settings.cluster))
+        known = await books.read(store, keys)
     leader = known.first(Leader)
     state, error = await live.fetch(monitor_url(leader, settings)) if leader else (None, "no monitor leads")
     arm = known.first(Arm)
@@ -49,13 +51,21 @@ async def gather(settings: Settings) -> dict[str, Any]:
         "nodes": _nodes(known, state.nodes if state else None),
         "runs": _runs(known, state.runs if state else {}),
         "breaker": _breaker(known.first(Breaker)),
-        "modes": [msgspec.to_builtins(mode) for mode in sorted(known.of(RunMode), key=lambda m: m.run_uid)],
+        "modes": [_mode(known, keys, mode) for mode in sorted(known.of(RunMode), key=lambda m: m.run_uid)],
         "maintenance": [msgspec.to_builtins(one) for one in sorted(known.of(Maintenance), key=lambda m: m.node)],
         "cordons": [msgspec.to_builtins(cordon) for cordon in sorted(known.of(Cordon), key=lambda c: c.node)],
         "webhooks": [webhooks.row(one) for one in known.of(Outgoing) if one.state in (PENDING, DEAD)],
         "incidents_open": [msgspec.to_builtins(i) for i in known.incidents() if i.state == "open"],
         "refused": known.refused,
     }
+
+
+def _mode(known: Books, keys: Keys, mode: RunMode) -> dict[str, Any]:
+    """`holds`: false for an arming that a later `disarm` of the cluster has stopped."""
+    arm, said = known.first(Arm), known.revisions
+    stopped = mode.mode == modes.ARMED and arm is not None and not arm.armed
+    later = stopped and said.get(keys.arm(), 0) > said.get(keys.run_mode(mode.run_uid), 0)
+    return {**msgspec.to_builtins(mode), "holds": not later}
 
 
 def _breaker(breaker: Breaker | None) -> dict[str, Any] | None:
@@ -159,8 +169,7 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
         rows.append(("", f"its page cannot be read, so live figures are missing: {status['monitor_error']}"))
     if state and state["blind"]:
         rows.append(("blind", state["blind_reason"] or "yes"))
-    said = f" by {arm['author']}, {show.ago(arm['at'])}: {arm['reason']}" if arm else ""
-    rows.append(("orders", ("armed" if status["armed"] else "observe only, not armed") + said))
+    rows.append(("orders", _orders(status["armed"], arm)))
     rows += _kept(status)
     if kept_out := _kept_out(status["nodes"]):
         rows.append(("kept out", kept_out))
@@ -173,6 +182,12 @@ def _head(status: Mapping[str, Any]) -> list[tuple[str, object]]:
     return rows
 
 
+def _orders(armed: bool, arm: Mapping[str, Any] | None) -> str:
+    if not arm:
+        return "observe only, not armed"
+    return f"{'armed' if armed else 'observe only, disarmed'} {_said(arm)}"
+
+
 def _kept(status: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
     """What keeps from acting, and who is kept out of rounds."""
     breaker = status.get("breaker")
@@ -180,7 +195,9 @@ def _kept(status: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
         text = f"OPEN since {show.ago(breaker['at'])}: {breaker['reason']}. Nothing is ordered: look, then close it"
         yield "breaker", [text, "rankpulse breaker close --reason '…'"]
     for mode in status.get("modes", ()):
-        yield f"run {mode['mode']}", f"{mode['run_uid']}, {_said(mode)}"
+        stopped = "" if mode.get("holds", True) else ". NOT IN FORCE: the cluster was disarmed after that"
+        label = "observed" if mode["mode"] == modes.OBSERVED else mode["mode"]
+        yield f"run {label}", f"{mode['run_uid']}, {_said(mode)}{stopped}"
     if status["cordons"]:
         yield "cordoned", [f"{c['node']} {_said(c)}{_more(c)}" for c in status["cordons"]]
     if status.get("maintenance"):
@@ -206,7 +223,7 @@ def _kept_out(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
     silence = node["silence_s"]
-    silent = show.span(silence) if silence is not None else f"beat {show.ago(node['beat_at'])}"
+    silent = show.span(silence) if silence is not None else _last_beat(node["beat_at"])
     deadline = show.span(node["deadline_s"]) if node["deadline_s"] is not None else "-"
     return (
         node["node"],
@@ -217,6 +234,10 @@ def _node(node: Mapping[str, Any]) -> tuple[object, ...]:
         deadline,
         _standing(node),
     )
+
+
+def _last_beat(at: float | None) -> str:
+    return f"beat {show.ago(at)}" if at is not None else "-"
 
 
 def _standing(node: Mapping[str, Any]) -> str:

@@ -54,9 +54,8 @@ async def retry(settings: Settings, event: str, reason: str) -> str:
     async with books.opened(settings) as store:
         dead = [one for one in await _letters(store, keys) if _is_meant(one, event)]
         if not dead:
-            raise Failed(
-                f"nothing that was given up{f' is {show.plain(event)}' if event else ''}: rankpulse webhook ls"
-            )
+            what = f"{show.plain(event)} was not" if event else "nothing was"
+            raise Failed(f"{what} given up, so nothing is tried anew: rankpulse webhook ls")
         request = await asking.ask(store, keys, outbox_requests.RETRY, reason, about=event)
         if not await asking.answered(store, keys, request):
             return asking.unanswered(request)
@@ -82,7 +81,7 @@ def row(letter: Outgoing) -> dict[str, Any]:
 def page(letters: Sequence[Outgoing]) -> None:
     out = show.console()
     if not letters:
-        out.print("every target was told of everything")
+        out.print("nothing waits to be told, and nothing was given up")
         return
     rows = [(one.event, one.target, one.state, one.attempts, show.ago(one.first_at), _note(one)) for one in letters]
     show.table(out, ("event", "target", "state", "attempts", "since", ""), rows)

@@ -35,12 +35,13 @@ def choose(case: Case) -> Choice:
     """What is done by now, and why."""
     if case.refusal:
         return Choice(policy.DRAIN, f"waits: {case.refusal}")
-    if not case.room.enough:
+    if not case.room.enough and (case.silent or not case.room.elsewhere):
         return Choice(policy.DRAIN, f"waits for another node: {case.room.words}")
     if case.silent:
         return Choice(policy.RESTART_WITHOUT, f"{case.silent} is silent already: its job waits for it in vain")
     if case.saved_step is not None:
-        return Choice(policy.RESTART_WITHOUT, f"the checkpoint of step {case.saved_step} is saved: nothing is lost")
+        text = f"the checkpoint of step {case.saved_step} is saved: the next round goes on from it"
+        return Choice(policy.RESTART_WITHOUT, text)
     if not case.told:
         text = "waits for the run's first checkpoint, none was told of: rankpulse restart ends the round at once"
         return Choice(policy.DRAIN, text)

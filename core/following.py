@@ -8,6 +8,7 @@ from rankpulse.core import records as r
 from rankpulse.core import resumption
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.desk import Desk
+from rankpulse.core.fold import RESTART
 from rankpulse.core.orders import Orders
 from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.verdicts import Verdicts
@@ -31,7 +32,7 @@ class Following:
             return
         later = run.current.number - incident.round
         if later > 0 and later != incident.restarts:
-            by = f"order {incident.order_id}" if incident.order_id else "torchelastic itself: adopted, not doubled"
+            by = self._by(incident, run)
             incident = self._desk.note(incident, f"round {run.current.number} began, started by {by}")
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, restarts=later))
         if later > 0:
@@ -46,6 +47,12 @@ class Following:
             self._desk.close(incident, book_of.PASSED, f"{', '.join(incident.nodes[:4])}: alive, without a restart")
         elif later == 0 and self._moves_again(incident, run):
             self._desk.close(incident, book_of.PASSED, "every rank moves again, without a restart")
+
+    def _by(self, incident: r.Incident, run: RunView) -> str:
+        """Who started the round. A round may be seen before its order stands in the incident."""
+        order = self._desk.folder.ordered(run.uid, incident.round, RESTART)
+        id_ = incident.order_id or (order.order_id if order is not None else "")
+        return f"order {id_}" if id_ else "torchelastic itself: adopted, not doubled"
 
     def _back(self, run: RunView) -> bool:
         """Every rank that reports steps has made one; where none does, the round has lived for a good while."""

@@ -253,7 +253,7 @@ class Orders:
         if incident.rung == ladder.WEBHOOK:
             rung = ladder.climb(stands, self._patience)
         else:
-            rung = ladder.outside(f"the run has ended, and torchelastic starts it no more: {run.reason}", stands)
+            rung = ladder.outside(f"the run has ended, and nothing here starts it again: {run.reason}", stands)
         incident = self._take(incident, rung) if rung is not None else incident
         return incident.rung == ladder.WEBHOOK
 

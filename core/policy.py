@@ -41,14 +41,21 @@ class Room(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        return self.left > 0 and self.left + self.waiting >= (self.least if self.shrink else self.had)
+        return self.left > 0 and self.left + self.waiting >= self.needs
+
+    @property
+    def elsewhere(self) -> bool:
+        """Nobody of the round would be in the next, and spares can be it: where its nodes work and can end it."""
+        return self.had > 0 and self.left == 0 and self.waiting >= max(self.needs, 1)
+
+    @property
+    def needs(self) -> int:
+        return self.least if self.shrink else self.had
 
     @property
     def words(self) -> str:
-        if not self.left:
-            return "no node of the round would be left"
-        need = self.least if self.shrink else self.had
-        return f"{self.left} of {self.had} nodes are left and {self.waiting} spares wait, it needs {need}"
+        left = f"{self.left} of {self.had} nodes are left" if self.left else "no node of the round would be left"
+        return f"{left} and {self.waiting} spares wait, it needs {self.needs}"
 
 
 NOWHERE = Room(left=0, waiting=0, had=0, least=0)

@@ -169,7 +169,12 @@ def of_space(check: str, space: Space, wanted_mb: int) -> Finding:
     if space.error:
         return Finding(check, FAIL, f"{space.path}: {space.error}", "mount it, or correct the setting")
     if space.read_only:
-        return Finding(check, FAIL, f"{space.path} is mounted read-only", "look at that file system")
+        return Finding(
+            check,
+            FAIL,
+            f"{space.path} is mounted read-only",
+            "look at that file system; if only the agent sees it so, see ReadWritePaths= in its systemd unit",
+        )
     free_mb = space.free // MIB
     if free_mb < wanted_mb:
         text = f"{space.path} has {free_mb} MiB left, less than {wanted_mb}"

@@ -185,7 +185,8 @@ def _scaled(report: Report) -> str:
         f"## All disturbances times {report['scale']:g}\n\n{_said(report)} A pure timeout on freezes alone loses at "
         f"least {number(least['job_seconds_lost_per_day'])} s a day, at {number(least['timeout_s'])} s.\n\n"
     )
-    return text + tables.table(rows) + "\n\n" + tables.racks(rows)
+    plot = f"![detection time against false restarts]({_plot_name(report)})\n\n"
+    return text + plot + tables.table(rows) + "\n\n" + tables.racks(rows)
 
 
 def against_study(report: Report) -> str:

@@ -51,7 +51,6 @@ async def test_state_and_claim_are_published(run_dir: str, store: MemoryStore) -
     assert (claim.inc, claim.pid) == (1, os.getpid())
     assert state.interval_s == 0.2
     assert state.capabilities["slots"] == "ok"
-    assert state.capabilities["nvml"] == "not read by this version"
     assert state.host_facts["cores"] == os.cpu_count()
 
 

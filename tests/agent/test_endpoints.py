@@ -84,7 +84,7 @@ async def test_every_metric_of_the_catalogue_is_served(run_dir: str, store: Memo
         assert f"# TYPE {one.name}" in metrics
     assert 'rankpulse_agent_incarnation{node="n1"} 1.0' in metrics
     assert 'rankpulse_agent_observations_total{kind="agent_started",node="n1"} 1.0' in metrics
-    assert 'rankpulse_agent_capability{node="n1",source="nvml"} 0.0' in metrics
+    assert 'rankpulse_agent_capability{node="n1",source="slots"} 1.0' in metrics
     assert '"node": "n1"' in health
 
 

@@ -244,6 +244,12 @@ def test_a_run_is_armed_paused_and_resumed_alone(here: Cluster) -> None:
     assert json.loads(here.run("status", "--json"))["modes"][0]["mode"] == "paused"
     assert "is resumed: armed" in here.run("resume", "llama", "--reason", "done")
     assert "is not paused" in here.run("resume", "llama", "--reason", "again", code=2)
+    assert "NOT IN FORCE" not in here.run("status")
+    here.run("disarm", "--reason", "the brake for everything")
+    assert "NOT IN FORCE: the cluster was disarmed after that" in here.run("status")
+    assert "disarmed by ada" in here.run("status")
+    here.run("arm", "--run", "llama", "--reason", "again")
+    assert "NOT IN FORCE" not in here.run("status")
     assert "only observed" in here.run("disarm", "--run", "llama", "--reason", "enough")
     found = mode()
     assert found is not None

@@ -55,6 +55,17 @@ def test_a_run_that_would_only_fail_again_has_to_be_started_by_hand() -> None:
     assert [order.round for order in world.of_kind("restart")] == [1]
 
 
+def test_a_round_that_is_seen_together_with_its_order_is_the_orders() -> None:
+    world, _ = joined()
+    world.ask("restart", uid="job-1", reason="hurry")
+    while not world.of_kind("restart"):
+        world.tick()
+    world.meets(NODES, 2, first_step=10)
+    world.run(2)
+    story = " ".join(line.text for line in world.incidents()[-1].trail)
+    assert "round 2 began, started by order i0001-0001" in story
+
+
 LOG = "\x1b[2Ja traceback\n" * 8_000  # somebody's clipboard
 
 

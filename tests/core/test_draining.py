@@ -28,6 +28,9 @@ TWO = {"n0": 2, "n1": 2}
         (Case(ROOM, silent="n1"), "restart_without", "n1 is silent already"),
         (Case(NO_ROOM, saved_step=70), "drain", "waits for another node"),
         (Case(NO_ROOM, silent="n1"), "drain", "waits for another node"),
+        (Case(Room(0, 1, 1, 1), saved_step=70), "restart_without", "of step 70"),
+        (Case(Room(0, 1, 1, 1), silent="n1"), "drain", "waits for another node"),  # who would end its round?
+        (Case(Room(0, 0, 1, 1), saved_step=70), "drain", "no node of the round would be left and 0 spares wait"),
         (Case(ROOM, "the breaker is open", "n1", 70), "drain", "waits: the breaker is open"),
     ],
 )
@@ -112,6 +115,24 @@ def test_a_drain_waits_for_a_spare() -> None:
     [incident] = world.incidents()
     assert (incident.action, world.orders()) == ("drain", [])
     assert "waits for another node: 1 of 2 nodes are left and 0 spares wait" in incident.action_reason
+    world.torchrun("n2", 1)
+    world.run(1)
+    assert [order.without for order in world.orders()] == [("n1",)]
+
+
+def test_the_only_node_of_a_round_is_left_for_a_spare() -> None:
+    world = SilenceWorld(settings=fast())
+    world.put(
+        world.keys.launch("job-1"), r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=1, max_nodes=1, at=0.0)
+    )
+    for node in ("n2", *(f"x{n}" for n in range(5))):
+        world.states(node)
+    world.joins({"n1": 2})
+    world.run(40)
+    drain(world)
+    saves(world, world.procs[0], 40)
+    world.run(2)
+    assert "no node of the round would be left and 0 spares wait, it needs 1" in world.incidents()[0].action_reason
     world.torchrun("n2", 1)
     world.run(1)
     assert [order.without for order in world.orders()] == [("n1",)]
