@@ -2,7 +2,8 @@
 
 Who asks is whoever cordoned the node with a drain, or took it into maintenance. The run is restarted without it after
 its next checkpoint; at once where the node has fallen silent, for then its job waits for nothing but that. It waits
-where the job could not go on without the node. Should the round end otherwise before that, the next forms without it.
+where the job could not go on without the node; what is saved meanwhile is old by then, and does not count. Should the
+round end otherwise before that, the next forms without it.
 """
 
 from typing import NamedTuple
@@ -30,12 +31,17 @@ class Case(NamedTuple):
     saved_step: int | None = None  # of a checkpoint that was saved since it was asked for
     told: bool = True  # the run has told of a checkpoint
 
+    @property
+    def ready(self) -> bool:
+        """It could go on without them now."""
+        return not self.refusal and (self.room.enough or (self.room.elsewhere and not self.silent))
+
 
 def choose(case: Case) -> Choice:
     """What is done by now, and why."""
     if case.refusal:
         return Choice(policy.DRAIN, f"waits: {case.refusal}")
-    if not case.room.enough and (case.silent or not case.room.elsewhere):
+    if not case.ready:
         return Choice(policy.DRAIN, f"waits for another node: {case.room.words}")
     if case.silent:
         return Choice(policy.RESTART_WITHOUT, f"{case.silent} is silent already: its job waits for it in vain")
@@ -87,7 +93,13 @@ class Draining:
         if incident.nodes != nodes:
             incident = desk.note(incident, f"asked for by now: {in_words(nodes)}")
             incident = desk.change(incident, lambda i: msgspec.structs.replace(i, nodes=nodes))
-        choice = choose(self._case(run, incident, nodes))
+        case = self._case(run, incident, nodes)
+        choice = choose(case)
+        if case.saved_step is not None and not case.ready:
+            saves = desk.folder.checkpoints.of(run.uid)
+            incident = desk.change(
+                incident, lambda i: msgspec.structs.replace(i, drain_after=saves.saves if saves else 0)
+            )
         if choice.action != incident.action:
             desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
         desk.change(incident, lambda i: book_of.decided(i, choice, desk.at))

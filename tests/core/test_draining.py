@@ -116,6 +116,9 @@ def test_a_drain_waits_for_a_spare() -> None:
     assert (incident.action, world.orders()) == ("drain", [])
     assert "waits for another node: 1 of 2 nodes are left and 0 spares wait" in incident.action_reason
     world.torchrun("n2", 1)
+    world.run(10)
+    assert world.orders() == [], "what was saved while it waited is old by now"
+    saves(world, world.procs[0], 60)
     world.run(1)
     assert [order.without for order in world.orders()] == [("n1",)]
 
@@ -134,6 +137,8 @@ def test_the_only_node_of_a_round_is_left_for_a_spare() -> None:
     world.run(2)
     assert "no node of the round would be left and 0 spares wait, it needs 1" in world.incidents()[0].action_reason
     world.torchrun("n2", 1)
+    world.run(1)
+    saves(world, world.procs[0], 60)
     world.run(1)
     assert [order.without for order in world.orders()] == [("n1",)]
 
@@ -236,6 +241,8 @@ def test_a_paused_run_is_not_drained() -> None:
     assert (incident.action, world.orders()) == ("drain", [])
     assert "waits: the run is paused by bob: debugging" in incident.action_reason
     world.erase(world.keys.run_mode("job-1"))
+    world.run(1)
+    saves(world, world.procs[0], 60)
     world.run(1)
     assert len(world.orders()) == 1
 
