@@ -23,7 +23,7 @@ from rankpulse.core.causes_start import of_start, port_taken
 from rankpulse.core.causes_storage import of_checkpoints, of_full, of_regression
 from rankpulse.core.ends import Weight, ends
 from rankpulse.core.laggards import MISMATCH, OUT_OF_STEP, Laggards, laggards
-from rankpulse.core.learning import with_past
+from rankpulse.core.precedents import with_past
 from rankpulse.core.remembered import past, signature
 from rankpulse.core.scene import Scene as Facts
 from rankpulse.core.snapshot import Snapshot

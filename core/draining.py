@@ -29,7 +29,7 @@ class Case(NamedTuple):
     refusal: str = ""  # why nothing may be ordered now
     silent: str = ""  # one of them that is gone already
     saved_step: int | None = None  # of a checkpoint that was saved since it was asked for
-    told: bool = True  # the run has told of a checkpoint
+    saves: int = 1  # checkpoints that the run has told of
 
     @property
     def ready(self) -> bool:
@@ -48,7 +48,7 @@ def choose(case: Case) -> Choice:
     if case.saved_step is not None:
         text = f"the checkpoint of step {case.saved_step} is saved: the next round goes on from it"
         return Choice(policy.RESTART_WITHOUT, text)
-    if not case.told:
+    if not case.saves:
         text = "waits for the run's first checkpoint, none was told of: rankpulse restart ends the round at once"
         return Choice(policy.DRAIN, text)
     return Choice(policy.DRAIN, "restarts without it as soon as the next checkpoint is saved")
@@ -96,17 +96,14 @@ class Draining:
         case = self._case(run, incident, nodes)
         choice = choose(case)
         if case.saved_step is not None and not case.ready:
-            saves = desk.folder.checkpoints.of(run.uid)
-            incident = desk.change(
-                incident, lambda i: msgspec.structs.replace(i, drain_after=saves.saves if saves else 0)
-            )
+            incident = desk.change(incident, lambda i: msgspec.structs.replace(i, drain_after=case.saves))
         if choice.action != incident.action:
             desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
         desk.change(incident, lambda i: book_of.decided(i, choice, desk.at))
 
     def _open(self, run: RunView, asked: dict[str, tuple[str, str]]) -> r.Incident:
         desk = self._desk
-        told = desk.folder.checkpoints.of(run.uid)
+        saves = self._saves(run)
         author, why = next(iter(asked.values()))
         found = Diagnosis(
             d.DRAIN,
@@ -119,9 +116,8 @@ class Draining:
             (),
             desk.now,
         )
-        choice = choose(Case(desk.room(run, run.current, asked), told=told is not None))
+        choice = choose(Case(desk.room(run, run.current, asked), saves=saves))
         incident = desk.open(found, (run, run.current), choice)
-        saves = told.saves if told is not None else 0
         return desk.change(incident, lambda i: msgspec.structs.replace(i, asked_by=author, drain_after=saves))
 
     def _case(self, run: RunView, incident: r.Incident, nodes: tuple[str, ...]) -> Case:
@@ -132,5 +128,9 @@ class Draining:
             leave.why if leave.mode in (modes.BY_BREAKER, modes.PAUSED) else "",
             next((name for name in nodes if is_lost(desk, name)), ""),
             told.step if told is not None and told.saves > incident.drain_after else None,
-            told is not None and told.saves > 0,
+            self._saves(run),
         )
+
+    def _saves(self, run: RunView) -> int:
+        told = self._desk.folder.checkpoints.of(run.uid)
+        return told.saves if told is not None else 0

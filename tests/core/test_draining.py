@@ -23,7 +23,7 @@ TWO = {"n0": 2, "n1": 2}
     ("case", "action", "why"),
     [
         (Case(ROOM), "drain", "as soon as the next checkpoint is saved"),
-        (Case(ROOM, told=False), "drain", "first checkpoint"),
+        (Case(ROOM, saves=0), "drain", "first checkpoint"),
         (Case(ROOM, saved_step=70), "restart_without", "of step 70"),
         (Case(ROOM, silent="n1"), "restart_without", "n1 is silent already"),
         (Case(NO_ROOM, saved_step=70), "drain", "waits for another node"),

@@ -3,32 +3,16 @@
 What they have in common is the harm that a wrong answer does: a start that fails again, a node left out for nothing.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
+from diagnosis_stories import Stories, Story, told
 from diagnosis_world import IN_ALL_REDUCE, IN_LOADER, LOST, Json, at, came_not, job, name, nodes, waiting
 
 from rankpulse.core import policy
 from rankpulse.core import verdict as v
-from rankpulse.core.diagnosing import diagnose
-from rankpulse.core.snapshot_codec import decode
-from rankpulse.core.verdict import Verdict
 
-STORIES: list[tuple[Callable[[], Json], str, tuple[int, ...], tuple[str, ...], str]] = []
-
-
-def story(
-    klass: str, ranks: tuple[int, ...] = (), nodes: tuple[str, ...] = (), action: str = ""
-) -> Callable[[Callable[[], Json]], Callable[[], Json]]:
-    """A snapshot and what has to be said of it. `ranks` and `nodes`: the culprits, all of them."""
-
-    def keep(make: Callable[[], Json]) -> Callable[[], Json]:
-        STORIES.append((make, klass, ranks, nodes, action))
-        return make
-
-    return keep
+story = Stories()
 
 
 def standing(victim: int | None = None, still_s: float = 120.0, **of_victim: Any) -> Json:
@@ -348,20 +332,9 @@ def a_profile_is_written() -> Json:
     return standing(0, 70.0, stack=frames, state="R", io_moving=True, cpu_moving=True)
 
 
-@pytest.mark.parametrize(
-    ("make", "klass", "ranks", "names", "action"), STORIES, ids=lambda one: getattr(one, "__name__", "")
-)
-def test_a_story_is_understood(
-    make: Callable[[], Json], klass: str, ranks: tuple[int, ...], names: tuple[str, ...], action: str
-) -> None:
-    found = told(make())
-    assert (found.klass, found.culprits.ranks, found.culprits.nodes) == (klass, ranks, names), found.summary
-    assert found.action == action
-    assert found.unread == ()
-
-
-def told(snap: Json) -> Verdict:
-    return diagnose(decode(msgspec.json.encode(snap)))
+@pytest.mark.parametrize("one", story.kept, ids=lambda one: one.name)
+def test_a_story_is_understood(one: Story) -> None:
+    one.is_understood()
 
 
 def test_what_all_ranks_of_a_machine_meet_and_no_others_is_its_set_up() -> None:

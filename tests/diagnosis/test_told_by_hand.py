@@ -1,29 +1,13 @@
 """The same incidents as people write them down: small, with their own names, each from scratch."""
 
-from collections.abc import Callable
-
-import msgspec
 import pytest
+from diagnosis_stories import Stories, Story
 from diagnosis_world import Json
 
 from rankpulse.core import policy
 from rankpulse.core import verdict as v
-from rankpulse.core.diagnosing import diagnose
-from rankpulse.core.snapshot_codec import decode
 
-STORIES: list[tuple[Callable[[], Json], str, tuple[int, ...], tuple[str, ...], str]] = []
-
-
-def story(
-    klass: str, ranks: tuple[int, ...] = (), nodes: tuple[str, ...] = (), action: str = ""
-) -> Callable[[Callable[[], Json]], Callable[[], Json]]:
-    """A snapshot and what has to be said of it. `ranks` and `nodes`: the culprits, all of them."""
-
-    def keep(make: Callable[[], Json]) -> Callable[[], Json]:
-        STORIES.append((make, klass, ranks, nodes, action))
-        return make
-
-    return keep
+story = Stories()
 
 
 @story(v.DATA_STALL, (4,), ("n0",), policy.RESTART)
@@ -457,13 +441,6 @@ def domain() -> Json:
     }
 
 
-@pytest.mark.parametrize(
-    ("make", "klass", "ranks", "names", "action"), STORIES, ids=lambda one: getattr(one, "__name__", "")
-)
-def test_a_story_is_understood(
-    make: Callable[[], Json], klass: str, ranks: tuple[int, ...], names: tuple[str, ...], action: str
-) -> None:
-    found = diagnose(decode(msgspec.json.encode(make())))
-    assert (found.klass, found.culprits.ranks, found.culprits.nodes) == (klass, ranks, names), found.summary
-    assert found.action == action
-    assert found.unread == ()
+@pytest.mark.parametrize("one", story.kept, ids=lambda one: one.name)
+def test_a_story_is_understood(one: Story) -> None:
+    one.is_understood()

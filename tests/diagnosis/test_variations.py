@@ -1,10 +1,8 @@
 """The same incidents with other numbers, other ranks, missing fields and traps; and what is like none of them."""
 
-from collections.abc import Callable
-
 import diagnosis_incidents as incidents
-import msgspec
 import pytest
+from diagnosis_stories import Stories, Story
 from diagnosis_world import (
     IN_ALL_REDUCE,
     IN_LOADER,
@@ -22,22 +20,8 @@ from diagnosis_world import (
 
 from rankpulse.core import policy
 from rankpulse.core import verdict as v
-from rankpulse.core.diagnosing import diagnose
-from rankpulse.core.snapshot_codec import decode
 
-STORIES: list[tuple[Callable[[], Json], str, tuple[int, ...], tuple[str, ...], str]] = []
-
-
-def story(
-    klass: str, ranks: tuple[int, ...] = (), nodes: tuple[str, ...] = (), action: str = ""
-) -> Callable[[Callable[[], Json]], Callable[[], Json]]:
-    """A snapshot and what has to be said of it. `ranks` and `nodes`: the culprits, all of them."""
-
-    def keep(make: Callable[[], Json]) -> Callable[[], Json]:
-        STORIES.append((make, klass, ranks, nodes, action))
-        return make
-
-    return keep
+story = Stories()
 
 
 @story(v.NVLINK_DOMAIN, tuple(range(16, 32)), ("node-04", "node-05", "node-06", "node-07"), policy.RESTART_WITHOUT)
@@ -1206,13 +1190,6 @@ def finished_some_left() -> Json:
     return s
 
 
-@pytest.mark.parametrize(
-    ("make", "klass", "ranks", "names", "action"), STORIES, ids=lambda one: getattr(one, "__name__", "")
-)
-def test_a_story_is_understood(
-    make: Callable[[], Json], klass: str, ranks: tuple[int, ...], names: tuple[str, ...], action: str
-) -> None:
-    found = diagnose(decode(msgspec.json.encode(make())))
-    assert (found.klass, found.culprits.ranks, found.culprits.nodes) == (klass, ranks, names), found.summary
-    assert found.action == action
-    assert found.unread == ()
+@pytest.mark.parametrize("one", story.kept, ids=lambda one: one.name)
+def test_a_story_is_understood(one: Story) -> None:
+    one.is_understood()
