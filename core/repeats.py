@@ -7,6 +7,7 @@ from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.exits import Kind
 from rankpulse.core.incidents import PASSED, Book
 from rankpulse.core.records import Incident
+from rankpulse.core.slot import PHASE_TRAIN
 from rankpulse.core.views import RoundView, RunView, process_of
 
 LIVED_S = 600.0  # a round that trained for so long has made progress, where its steps are not counted on from the last
@@ -34,9 +35,26 @@ def repeated(found: Diagnosis, run: RunView, round_: RoundView, book: Book, now:
 
 
 def _same_step(incident: Incident, found: Diagnosis, round_: RoundView, step: int) -> bool:
-    """Both broke at one and the same step, and nobody's hand was in it."""
-    own = found.klass in OWN and incident.klass in OWN and bool(found.culprits) and bool(incident.culprits)
-    return own and step >= 0 and step == incident.fault_step and not (incident.foreign or foreign(found, round_))
+    """Both broke at the same step, and nobody's hand was in it: the same rank did, or both died of the like.
+
+    Two ranks that hang or die in different ways at one step are two faults: the step is chance.
+    """
+    own = found.klass in OWN and incident.klass in OWN and bool(_ranks(found)) and bool(_ranks(incident))
+    if not own or step < 0 or step != incident.fault_step or incident.foreign or foreign(found, round_):
+        return False
+    deaths = incident.klass == found.klass == d.WORKER_DEAD and (incident.fault == found.fault == "")
+    return bool(_ranks(found) & _ranks(incident)) or (deaths and _in_step(round_, step))
+
+
+def _in_step(round_: RoundView, step: int) -> bool:
+    """Whether it came to this step by itself, and trains: it stands at one until its first, and while it evaluates."""
+    phases = {progress.phase for progress in round_.progress.values()}
+    moved = bool(round_.reporting()) and step > (round_.resumed_from() or -1)
+    return moved and phases <= {PHASE_TRAIN}
+
+
+def _ranks(failure: Diagnosis | Incident) -> set[int]:
+    return {member.rank for member in failure.culprits}
 
 
 def foreign(found: Diagnosis, round_: RoundView) -> bool:

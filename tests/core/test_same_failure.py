@@ -76,6 +76,35 @@ def test_a_persons_restart_and_another_monitor_in_between_hide_nothing() -> None
     assert fails(world, procs[0], beat=498, step=500).action == "stop"
 
 
+@pytest.mark.parametrize(("first", "second"), [(ERROR, {}), ({}, ERROR)])
+def test_two_ranks_that_die_in_different_ways_at_one_step_are_two_faults(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    world, procs = joined()
+    fails(world, procs[1], beat=493, step=500, **first)
+    procs = again(world, 2, 401)
+    assert fails(world, procs[0], beat=498, step=500, **second).action == "restart"
+
+
+def test_another_rank_that_dies_while_all_stand_at_one_step_for_an_evaluation_is_another_fault() -> None:
+    world, procs = joined()
+    fails(world, procs[1], beat=500, step=500)
+    procs = again(world, 2, 401)
+    for proc in procs:
+        proc.phase = "evaluate"
+    assert fails(world, procs[0], beat=500, step=500).action == "restart"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_before_its_first_step_a_round_stands_where_it_was_resumed(rank: int) -> None:
+    """Another rank that dies there says nothing; the same does."""
+    world, procs = joined()
+    fails(world, procs[1], beat=500, step=500)
+    world.training = False
+    procs = again(world, 2, -1)
+    assert fails(world, procs[rank], beat=500, step=500).action == ("stop" if rank == 1 else "restart")
+
+
 @pytest.mark.parametrize("step", ["7", None, 1.5, -3, 1e300])
 def test_a_step_that_is_none_is_not_believed(step: Any) -> None:
     world, procs = joined()
