@@ -21,7 +21,7 @@ from rankpulse.drills.repeating import repeat
 from rankpulse.drills.resumes import losses
 from rankpulse.drills.scenes import Result, Show, crash, finish, jitter, stop
 from rankpulse.drills.screen import Screen
-from rankpulse.drills.stage import NODES, Stage
+from rankpulse.drills.stage import NO_STRIKES, NODES, Stage
 from rankpulse.drills.together import hang, weather
 from rankpulse.store.api import StoreError
 
@@ -35,9 +35,6 @@ SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
     "cordon": (cordon,),
     "repeat": (repeat,),
 }
-
-# What is done by lot to one and the same node three times is not that node's fault: it would be cordoned for it.
-NO_STRIKES = "[policy]\nstrikes = 0\n"
 
 
 def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
