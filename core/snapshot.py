@@ -67,6 +67,8 @@ class Rank(msgspec.Struct, frozen=True):
     log: tuple[str, ...] = ()  # its last lines
     loss: float | str = ""  # what the trainer reported; JSON has no NaN: "nan", "inf"
     loaders: "Loaders | None" = None
+    unacked: tuple[str, ...] = ()  # "ip:port" of peers that acknowledge nothing: its data to them is sent again and again
+    ports: tuple[int, ...] = ()  # TCP ports of its own, to tell by them which rank a peer's address means
     dump: str = ""  # why there are no positions, where there are none: "no answer", "not collected" ...
     positions: tuple[Position, ...] = ()
 

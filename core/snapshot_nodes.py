@@ -71,6 +71,7 @@ class Node(msgspec.Struct, frozen=True):
     clock_offset_s: float = 0.0  # its clock minus that of the snapshot
     kernel: tuple[str, ...] = ()  # the kernel's lines of the last minutes, oldest first
     kernel_readable: bool | None = None
+    addresses: tuple[str, ...] = ()  # IP addresses of its own, as its ranks see them
     links: tuple[Link, ...] = ()
     processes: tuple[Process, ...] = ()
     disk_free_gib: float | None = None
