@@ -100,6 +100,9 @@ class Keys:
     def incident(self, id_: str) -> str:
         return self.incidents() + check_name(id_, "incident")
 
+    def finding(self, incident: str) -> str:
+        return f"{self.prefix}findings/{check_name(incident, 'incident')}"
+
     def leader(self) -> str:
         return f"{self.prefix}leader"
 
@@ -276,6 +279,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("rdzv", 3): _rdzv_key,
     ("rdzv", 4): _rdzv_key,
     ("incidents", 2): lambda parts: Parsed(records.Incident, {"id": parts[1]}),
+    ("findings", 2): lambda parts: Parsed(records.Finding, {"id": parts[1]}),
     ("outbox", 3): lambda parts: Parsed(records.Outgoing, {"event": parts[1], "target": parts[2]}),
     ("leader", 1): lambda parts: Parsed(records.Leader, {}),
     ("learned", 2): lambda parts: _one_of(parts[1], {"fleet": records.FleetLearned, "spent": records.Spent}),

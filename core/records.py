@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from rankpulse.core.snapshot import Rank
+
 SCHEMA = 1
 Scalar: TypeAlias = str | int | float | bool | None
 
@@ -368,6 +370,60 @@ class Incident(Record, frozen=True, kw_only=True):
     foreign: bool = False  # a hand from outside may have been in it: the culprit was killed, or is stopped
     strike: str = ""  # the node that it counts against: one that does so too often is cordoned
     drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
+    signature: str = ""  # what is the same when it happens again; "" where it was not diagnosed from evidence
+
+
+class Before(msgspec.Struct, frozen=True):
+    """The same failure before."""
+
+    times: int = 0
+    nodes: tuple[str, ...] = ()
+    last_action: str = ""
+
+
+class DumpRow(msgspec.Struct, frozen=True, array_like=True):
+    """A full dump that lies on the disk of a node. `rank` -1: of the node as a whole."""
+
+    node: str
+    rank: int
+    name: str
+    bytes: int
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True):
+    """A rank of which there is no evidence, and why."""
+
+    rank: int
+    node: str
+    why: str
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """`findings/<incident>`: what an incident's evidence came to. Written with the incident, and goes with it.
+
+    Lists are cut: of many alike the first say enough, and the record stays small.
+    """
+
+    id: str  # of the incident
+    at: float
+    order_id: str = ""  # that asked for the evidence
+    klass: str = ""
+    kind: str = ""  # the family that people file it under
+    confidence: float = 0.0
+    summary: str = ""
+    reasons: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()  # what to do, in the words of operators
+    signature: str = ""
+    seen: Before = Before()
+    stacks: tuple[str, ...] = ()  # where ranks are, outliers first
+    also: tuple[str, ...] = ()  # what else is wrong, and not the cause
+    culprits: tuple[Rank, ...] = ()  # their own rows
+    outliers: tuple[Rank, ...] = ()  # rows of those that are not where the others are
+    dumps: tuple[DumpRow, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    asked: tuple[str, ...] = ()  # nodes
+    answered: tuple[str, ...] = ()
 
 
 class Arm(Record, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ STARTED = "started"  # the device has begun it
 COMPLETED = "completed"
 
 
-class Operation(msgspec.Struct, frozen=True, gc=False):
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One collective, send or receive of a rank that had not ended, or ended last."""
 
     seq: int
@@ -28,7 +28,7 @@ class Operation(msgspec.Struct, frozen=True, gc=False):
     order: int | None = None  # its place among all that the rank called, over all groups
 
 
-class Position(msgspec.Struct, frozen=True, gc=False):
+class Position(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How far a rank is in one process group. None: not known; a number below every other: none yet."""
 
     group: str
@@ -38,7 +38,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     open: tuple[Operation, ...] = ()  # those that had not ended, and the last few that did
 
 
-class Rank(msgspec.Struct, frozen=True):
+class Rank(msgspec.Struct, frozen=True, omit_defaults=True):
     rank: int
     node: str = ""
     gpu: int | None = None  # index of the device on its node
@@ -73,7 +73,7 @@ class Rank(msgspec.Struct, frozen=True):
     positions: tuple[Position, ...] = ()
 
 
-class Loaders(msgspec.Struct, frozen=True):
+class Loaders(msgspec.Struct, frozen=True, omit_defaults=True):
     """The worker processes of a rank's data loader."""
 
     alive: int | None = None

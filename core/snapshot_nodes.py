@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Xid(msgspec.Struct, frozen=True):
+class Xid(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int
     at: float | None = None
     text: str = ""
@@ -11,7 +11,7 @@ class Xid(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-class Device(msgspec.Struct, frozen=True):
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """One GPU."""
 
     node: str = ""
@@ -34,7 +34,7 @@ class Device(msgspec.Struct, frozen=True):
     throttled: str = ""  # why its clocks are held down
 
 
-class Link(msgspec.Struct, frozen=True):
+class Link(msgspec.Struct, frozen=True, omit_defaults=True):
     """One network port of a node."""
 
     name: str
@@ -46,7 +46,7 @@ class Link(msgspec.Struct, frozen=True):
     at: float | None = None
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     """A process on a node that is no rank of this job."""
 
     pid: int
@@ -59,7 +59,7 @@ class Process(msgspec.Struct, frozen=True):
     job_alive: bool | None = None  # whether that run still is
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of one machine and its agent."""
 
     node: str
