@@ -53,11 +53,23 @@ def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool =
 def bad_files(settings: Settings) -> list[str]:
     """A sentence for each file that the settings name and that cannot serve."""
     wrong = problems(settings.store) + bad_token_file(settings.probe.token_file)
+    wrong += bad_topology_file(settings.monitor.topology_file)
     for number, target in enumerate(settings.webhook.targets):
         where = f"webhook.targets[{number}]"
         named = ((f"{where}.secret_file", target.secret_file), (f"{where}.ca_file", target.ca_file))
         wrong += [f"{setting}: {why}" for setting, path in named if path and (why := problem(path))]
     return wrong
+
+
+def bad_topology_file(path: str) -> list[str]:
+    """What is wrong with the file that says where machines stand; [] when it is good, or none is named."""
+    from rankpulse.monitor import topology
+
+    try:
+        topology.read(path)
+    except BadSettings as error:
+        return error.problems
+    return []
 
 
 def bad_token_file(path: str) -> list[str]:

@@ -18,6 +18,7 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
 from rankpulse.core.show import snapshot
 from rankpulse.core.sight import Sight
+from rankpulse.core.topology import Topology
 
 SAID_MAX = 2000
 _OURS = frozenset(  # what a leader writes
@@ -31,12 +32,12 @@ _OURS = frozenset(  # what a leader writes
 class Engine:
     """See the module. Not thread-safe; one owner."""
 
-    def __init__(self, settings: Settings, keys: Keys) -> None:
+    def __init__(self, settings: Settings, keys: Keys, topology: Topology | None = None) -> None:
         self.settings = settings
         self.keys = keys
         self.sight = Sight(settings.detect)
         self.book = Book()
-        self.folder = Folder(settings, keys, self.book)
+        self.folder = Folder(settings, keys, self.book, topology or Topology())
         self.judge = Judge(settings, keys, self.folder, self.book)
         self.epoch: int | None = None
         self._desired: dict[str, Wanted] = {}

@@ -24,6 +24,7 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.modes import Modes
 from rankpulse.core.settings import Settings
 from rankpulse.core.suspects import BLIND, LEFT
+from rankpulse.core.topology import Topology
 from rankpulse.core.views import RunView, process_of
 from rankpulse.core.words import printable
 
@@ -36,8 +37,9 @@ KILL = "kill"  # every worker of the round that still lives is killed
 class Folder:
     """Everything believed that comes from records. The judge reads it."""
 
-    def __init__(self, settings: Settings, keys: Keys, book: Book) -> None:
+    def __init__(self, settings: Settings, keys: Keys, book: Book, topology: Topology) -> None:
         self.settings = settings
+        self.topology = topology
         self.keys = keys
         self.book = book
         self.fleet = Fleet(settings.detect)
@@ -273,6 +275,7 @@ class Folder:
                 node.leaving, node.goodbye_key = False, ""
 
     def _node_state(self, state: r.NodeState, event: ev.Seen, leading: bool) -> None:
+        state = self.topology.told(state)
         if state.node in self.fleet.nodes:
             self.fleet.nodes[state.node].state = state
         else:

@@ -109,6 +109,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lease_ttl_s: float = 10.0  # of leadership
     tick_interval_s: float = 0.25
     compact_every_s: float = 300.0
+    topology_file: str = ""  # where machines stand: rack, switch and NVLink domain by node; goes before agent.rack
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,7 @@ from rankpulse.core.engine import Engine
 from rankpulse.core.keys import BadName, Keys, check_name
 from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.monitor import clock as clocks
+from rankpulse.monitor import topology
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.election import Election
@@ -65,7 +66,7 @@ class Monitor:
         self.settings, self.clock, self.vitals = settings, clock, Vitals()
         self.keys = Keys(settings.cluster)
         self.name = check_name(settings.monitor.name or default_name(), "monitor.name")
-        self.engine = Engine(settings, self.keys)
+        self.engine = Engine(settings, self.keys, topology.read(settings.monitor.topology_file))
         self.loop: Loop | None = None
         self.election: Election | None = None
         self.url = ""

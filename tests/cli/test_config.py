@@ -41,6 +41,30 @@ def test_flags_go_before_the_environment_before_the_file_before_the_preset(tmp_p
     assert settings.monitor.lease_ttl_s == preset("drill").monitor.lease_ttl_s
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ('["n[0-3]"]\nrack = "r1"\n', ""),
+        ('["n[0-3]"]\nrack = "r1"\n["n2"]\nrack = "r2"\n', "n2: rack is 'r1' in one table and 'r2' in another"),
+        ("[n1\n", "is not valid TOML"),
+        (None, "does not exist"),
+    ],
+)
+def test_the_topology_file_is_looked_at_when_files_are(tmp_path: Path, text: str | None, part: str) -> None:
+    place = tmp_path / "topology.toml"
+    if text is not None:
+        place.write_text(text)
+    flags = Flags(config=file(tmp_path, f'[monitor]\ntopology_file = "{place}"\n'))
+    assert load(flags, {}).monitor.topology_file == str(place)
+    if not part:
+        load(flags, {}, files=True)
+        return
+    with pytest.raises(BadSettings) as caught:
+        load(flags, {}, files=True)
+    assert part in str(caught.value)
+    assert "monitor.topology_file" in str(caught.value)
+
+
 def test_listen_flags_go_to_their_own_section() -> None:
     settings = load(Flags(agent_listen="", monitor_listen="h:1", run_dir="/r", store=("a:1", "b:2")), {})
     assert (settings.agent.listen, settings.monitor.listen, settings.agent.run_dir) == ("", "h:1", "/r")
