@@ -39,6 +39,8 @@ def page(verdict: Verdict) -> None:
     show.facts(out, _head(verdict))
     for title, lines in (
         ("reasons", verdict.reasons),
+        ("who waits for whom", verdict.waits),
+        ("their machines", verdict.machines),
         ("where ranks are, outliers first", verdict.stacks),
         ("also", tuple(f"{cause.klass}: {cause.summary}" for cause in verdict.also)),
         ("evidence (in the snapshot)", verdict.evidence),

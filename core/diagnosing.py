@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from rankpulse.core import policy, signs
+from rankpulse.core import policy, signs, told_machines, told_waits
 from rankpulse.core import verdict as v
 from rankpulse.core.causes_endings import of_endings
 from rankpulse.core.causes_exits import numerical, of_exits
@@ -239,6 +239,8 @@ def _verdict(scene: Scene, cause: Cause, also: tuple[Cause, ...]) -> Verdict:
         hints=cause.hints,
         signature=signature(cause),
         seen=past(scene, cause).seen,
+        waits=() if calm else told_waits.told(scene.kept.get("waits"), guilty, scene.snap.groups),
+        machines=told_machines.told(scene, cause.culprits.nodes),
         stacks=tuple(in_words(fold) for fold in folded(scene.snap.ranks)[:STACKS_TOLD]),
         also=also,
         unread=scene.snap.unread,

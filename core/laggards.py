@@ -45,7 +45,9 @@ def laggards(scene: Scene) -> Laggards:
     seen = by_sight(scene)
     if not any(row.positions for row in rows):
         return seen
-    return _both(scene, culprit.find(rows, presumed(scene, rows)), seen)
+    found = culprit.find(rows, presumed(scene, rows))
+    scene.kept["waits"] = found.waits
+    return _both(scene, found, seen)
 
 
 def _both(scene: Scene, found: Finding, seen: Laggards) -> Laggards:

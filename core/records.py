@@ -416,6 +416,8 @@ class Finding(Record, frozen=True, kw_only=True):
     steps: tuple[str, ...] = ()  # what to do, in the words of operators
     signature: str = ""
     seen: Before = Before()
+    waits: tuple[str, ...] = ()  # who waits for the culprits, in which group and operation
+    machines: tuple[str, ...] = ()  # what hardware and kernels of theirs say
     stacks: tuple[str, ...] = ()  # where ranks are, outliers first
     also: tuple[str, ...] = ()  # what else is wrong, and not the cause
     culprits: tuple[Rank, ...] = ()  # their own rows

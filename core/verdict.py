@@ -173,6 +173,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     hints: tuple[str, ...]
     signature: str
     seen: Seen
+    waits: tuple[str, ...] = ()  # who waits for the culprits, in which group and operation
+    machines: tuple[str, ...] = ()  # what hardware and kernels of theirs say
     stacks: tuple[str, ...]  # where ranks are, outliers first
     also: tuple[Cause, ...]  # what else is wrong, and not the cause
     unread: tuple[str, ...]
