@@ -24,9 +24,12 @@ SAID_MAX = 2000
 _OURS = frozenset(  # what a leader writes
     {
         r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon,
-        r.Outgoing, r.Breaker, r.Maintenance, r.Spent,
+        r.Outgoing, r.Breaker, r.Maintenance, r.Spent, r.Finding,
     }
 )  # fmt: skip
+# The breaker before all: who finds an incident must not act on what it has stopped. What evidence came to before the
+# incident that rests on it. Then incidents: who finds the end of a run in the store does not look for what ended it.
+_FIRST = {kind: place for place, kind in enumerate((r.Breaker, r.Finding, r.Incident))}
 
 
 class Engine:
@@ -57,6 +60,8 @@ class Engine:
             ev.LeftOffice: self._left_office,
             ev.Probed: self.folder.probed,
             ev.Posted: self.folder.outbox.answered,
+            ev.Told: self.folder.dossiers.told,
+            ev.Diagnosed: self.folder.diagnoses.told,
         }
 
     def step(self, event: ev.Event) -> None:
@@ -86,13 +91,12 @@ class Engine:
         for key in self.judge.unwanted():
             self._desired.pop(key, None)
         missing = [wanted for wanted in list(self._desired.values()) if self._missing(wanted)]
-        # the breaker before all: who finds an incident must not act on what it has stopped. Then incidents: who finds
-        # the end of a run in the store does not look for what ended it
-        missing.sort(key=lambda w: (not isinstance(w.record, r.Breaker), not isinstance(w.record, r.Incident)))
+        missing.sort(key=lambda wanted: _FIRST.get(type(wanted.record), len(_FIRST)))
         writes = [self._action(wanted) for wanted in missing]
         looks, posts = self.judge.looks(self.sight), self.judge.posts()
+        questions = (*self.folder.dossiers.take_due(), *self.folder.diagnoses.take_due())
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
-        return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks, *posts)
+        return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks, *questions, *posts)
 
     def _missing(self, wanted: Wanted) -> bool:
         """Whether the store lacks this record, as far as it has been seen or sent."""
@@ -158,6 +162,7 @@ class Engine:
             self._say("warning", f"no longer leading: {event.reason}")
         self.epoch = None
         self._desired.clear()
+        self.folder.left_office()
 
     def _say(self, level: str, text: str) -> None:
         if len(self._lines) < SAID_MAX:

@@ -3,9 +3,14 @@
 `received_at` and `now` are seconds on the monitor's own monotonic clock; `at` is UTC seconds, for people.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rankpulse.core.records import Beat, Outgoing, Record
+
+if TYPE_CHECKING:  # what is believed of nodes rests on these events, and a verdict names those
+    from rankpulse.core.dossier import Part
+    from rankpulse.core.snapshot import Snapshot
+    from rankpulse.core.verdict import Verdict
 
 
 class Seen(NamedTuple):
@@ -115,8 +120,39 @@ class Posted(NamedTuple):
     received_at: float
 
 
+class Told(NamedTuple):
+    """What a node answered to a question for evidence."""
+
+    node: str
+    order_id: str  # of the `Ask`
+    part: "Part | None"  # None: nothing that can be used
+    detail: str  # why there is none, in words
+    received_at: float
+
+
+class Diagnosed(NamedTuple):
+    """What came of diagnosing a snapshot."""
+
+    number: int  # of the `Diagnose` that asked for it
+    verdict: "Verdict | None"
+    detail: str  # why there is none, in words
+    received_at: float
+
+
 Event: TypeAlias = (
-    Seen | Gone | Garbled | Relisted | SightLost | SightBack | CanarySeen | TookOffice | LeftOffice | Probed | Posted
+    Seen
+    | Gone
+    | Garbled
+    | Relisted
+    | SightLost
+    | SightBack
+    | CanarySeen
+    | TookOffice
+    | LeftOffice
+    | Probed
+    | Posted
+    | Told
+    | Diagnosed
 )
 
 
@@ -166,5 +202,23 @@ class Post(NamedTuple):
     number: int  # of the attempt, from 1
 
 
-Action: TypeAlias = Write | Create | Erase | Say | Probe | Post
+class Ask(NamedTuple):
+    """Ask this agent directly what its ranks are doing. Disturbs nobody; what comes of it is told as `Told`, once."""
+
+    node: str
+    address: str
+    boot_id: str  # of the agent's machine
+    order_id: str  # an agent collects once per order, whoever asks
+    run_uid: str
+    round: int
+
+
+class Diagnose(NamedTuple):
+    """Diagnose a snapshot that is too large to be thought about between two beats. Told as `Diagnosed`, once."""
+
+    number: int
+    snapshot: "Snapshot"
+
+
+Action: TypeAlias = Write | Create | Erase | Say | Probe | Post | Ask | Diagnose
 """Done in order. When one fails the rest of the batch is dropped and the engine is told by the next listing."""

@@ -10,6 +10,8 @@ from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.acks import Ack, Acks
 from rankpulse.core.ceiling import is_of_ceiling
+from rankpulse.core.diagnoses import Diagnoses
+from rankpulse.core.dossiers import Dossiers
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
 from rankpulse.core.fleet import Fleet
@@ -49,6 +51,9 @@ class Folder:
         self.leader: r.Leader | None = None
         self.orders: dict[tuple[str, int, str], r.Order] = {}  # by run_uid, round and kind
         self.answers = Answers()  # evidence that was asked for
+        self.dossiers = Dossiers()  # the same, as nodes told it directly
+        self.diagnoses = Diagnoses()
+        self.findings: dict[str, r.Finding] = {}  # by incident, as the store has them
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
@@ -74,6 +79,7 @@ class Folder:
             r.RunLearned: lambda learned, event, leading: self.learned.stored(learned),
             r.FleetLearned: lambda learned, event, leading: self.memory.seen(learned),
             r.Incident: self._incident,
+            r.Finding: self._finding,
             r.Order: self._order,
             r.Arm: self.modes.armed,
             r.RunMode: self.modes.run_mode,
@@ -120,6 +126,8 @@ class Folder:
             return
         if parsed.kind is r.Incident:
             self.book.drop(parsed.names["id"])
+        elif parsed.kind is r.Finding:
+            self.findings.pop(parsed.names["id"], None)
         elif parsed.kind is r.Beat:
             self._beat_gone(parsed.names["node"], event.received_at)
         elif parsed.kind is r.Observation:
@@ -150,6 +158,11 @@ class Folder:
             for round_ in run.rounds.values():
                 round_.accounted, round_.released = False, None
         self.account()
+
+    def left_office(self) -> None:
+        """Who does not lead asks nobody, and waits for no answer."""
+        self.dossiers.clear()
+        self.diagnoses.clear()
 
     def account(self) -> None:
         """Rounds whose exits are told by the stored incident of an earlier round have no incident of their own."""
@@ -182,6 +195,7 @@ class Folder:
         self.joint.relisted(now)
         self.acks.clear()
         self.answers.clear()
+        self.findings.clear()
         self.checkpoints.relisted()
         self.learned.relisted()
         self.outbox.relisted()
@@ -306,6 +320,9 @@ class Folder:
         if run is not None and passed:
             stall_s = (incident.time_to_detect_s or 0.0) + (incident.time_to_recover_s or 0.0)
             run.clocks.healed(incident.id, stall_s, event.received_at)
+
+    def _finding(self, finding: r.Finding, event: ev.Seen, leading: bool) -> None:
+        self.findings[finding.id] = finding
 
     def _order(self, order: r.Order, event: ev.Seen, leading: bool) -> None:
         self.orders[order.run_uid, order.round, order.kind] = order

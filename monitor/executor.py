@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rankpulse.core import codec
-from rankpulse.core.events import Action, Create, Erase, Post, Probe, Say, Write
+from rankpulse.core.events import Action, Ask, Create, Diagnose, Erase, Post, Probe, Say, Write
 from rankpulse.core.keys import Keys
 from rankpulse.core.words import printable
 from rankpulse.monitor.election import Election, Term
@@ -21,6 +21,7 @@ LINE_MAX: Final = 2000
 ERASE_AT_ONCE: Final = 64  # etcd allows 128 operations in a transaction
 DONE, EXISTS, DEPOSED, FAILED = "done", "exists", "deposed", "failed"
 _LEVELS: Final = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_ELSEWHERE: Final = (Probe, Post, Ask, Diagnose)  # carried out by others: they are no writes
 log = logging.getLogger("rankpulse.monitor")
 
 
@@ -56,7 +57,7 @@ class Executor:
             if isinstance(group[0], Say):
                 say(group)
                 continue
-            if isinstance(group[0], Probe | Post):
+            if isinstance(group[0], _ELSEWHERE):
                 continue
             result, at, reason = await self._one(group)
             self._vitals.actions[type(group[0]).__name__.lower(), result] += len(group)
@@ -128,4 +129,4 @@ def _write(action: Action) -> StoreWrite:
 
 
 def _key(action: Action) -> str:
-    return "" if isinstance(action, Say | Probe | Post) else action.key
+    return "" if isinstance(action, Say | Probe | Post | Ask | Diagnose) else action.key

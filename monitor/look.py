@@ -72,20 +72,23 @@ def sign(number: int, *, left: bool) -> Sign:
     return Sign(UNABLE, HERE.get(number) or f"this machine cannot connect: {_name(number)}")
 
 
-async def look(address: tuple[str, int], ask: bytes, timeout_s: float, now: Callable[[], float]) -> Outcome:
+async def look(
+    address: tuple[str, int], ask: bytes, timeout_s: float, now: Callable[[], float], *, most: int = ANSWER_MAX
+) -> Outcome:
     """Connect to an IP address and port, say `ask`, hear one line. Never raises for what happens out there.
 
     `now`: monotonic seconds that count suspension, too: what took far longer than `timeout_s` tells of us alone.
+    `most`: bytes of that line.
     """
     began = now()
-    outcome = await _look(address, ask, timeout_s)
+    outcome = await _look(address, ask, timeout_s, most)
     took = now() - began
     if took > _OVERSLEPT * timeout_s + 0.1:
         return Outcome(UNABLE, f"this monitor itself did not run meanwhile: it took {took:.1f} s")
     return outcome
 
 
-async def _look(address: tuple[str, int], ask: bytes, timeout_s: float) -> Outcome:
+async def _look(address: tuple[str, int], ask: bytes, timeout_s: float, most: int) -> Outcome:
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
@@ -96,7 +99,7 @@ async def _look(address: tuple[str, int], ask: bytes, timeout_s: float) -> Outco
         failed = await _connect(sock, address, deadline)
         if failed is not None:
             return Outcome(*failed)
-        return await _talk(sock, ask, deadline)
+        return await _talk(sock, ask, deadline, most)
 
 
 async def _connect(sock: socket.socket, address: tuple[str, int], deadline: float) -> Sign | None:
@@ -146,14 +149,14 @@ def _set(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-async def _talk(sock: socket.socket, ask: bytes, deadline: float) -> Outcome:
+async def _talk(sock: socket.socket, ask: bytes, deadline: float, most: int) -> Outcome:
     """On a connection that stands: the other machine's kernel has taken it, whatever its agent does."""
     loop, line = asyncio.get_running_loop(), bytearray()
     try:
         async with asyncio.timeout_at(deadline):
             await loop.sock_sendall(sock, ask)
             while not line.endswith(b"\n"):  # one line is all that an agent says
-                if len(line) > ANSWER_MAX:
+                if len(line) > most:
                     return Outcome(UNABLE, "what answers there does not stop talking: no agent")
                 more = await loop.sock_recv(sock, 65536)
                 if not more:

@@ -8,9 +8,22 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
-from rankpulse.core.events import Action, Event, Garbled, Gone, LeftOffice, Posted, Probed, Seen, SightBack, TookOffice
+from rankpulse.core.events import (
+    Action,
+    Diagnosed,
+    Event,
+    Garbled,
+    Gone,
+    LeftOffice,
+    Posted,
+    Probed,
+    Seen,
+    SightBack,
+    Told,
+    TookOffice,
+)
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import NodeState
 from rankpulse.core.settings import Settings
@@ -26,7 +39,16 @@ from rankpulse.store.api import Listing, Lost, Sight, Store, StoreError
 
 REOPEN_S: Final = 2.0  # between attempts to follow when the store forbids it
 BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0)  # before a new listing when batch after batch fails
+Heard: TypeAlias = Probed | Posted | Told | Diagnosed  # what comes past the store
 log = logging.getLogger("rankpulse.monitor")
+
+
+class Helper(Protocol):
+    """Carries out actions that are no writes, and tells what comes of them."""
+
+    def send(self, actions: Iterable[Action]) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class EngineLike(Protocol):
@@ -57,12 +79,17 @@ class Loop:
         vitals: Vitals,
         prober: Prober | None = None,
         postman: Postman | None = None,
+        helpers: Iterable[Helper] = (),
     ) -> None:
-        """`prober`: looks at agents directly; `postman`: tells webhooks. None: nobody does."""
+        """`prober`: looks at agents directly; `postman`: tells webhooks. None: nobody does.
+
+        `helpers`: ask agents for evidence, and diagnose what is large.
+        """
         self.engine, self.vitals, self._prober, self._postman = engine, vitals, prober, postman
+        self._helpers = tuple(helpers)
         self._store, self._keys, self._settings, self._clock = store, keys, settings, clock
         self._election, self._executor, self._canary, self._translator = election, executor, canary, translator
-        self._queue: asyncio.Queue[tuple[Sight | Probed | Posted, float]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Sight | Heard, float]] = asyncio.Queue()
         self._reader: asyncio.Task[None] | None = None
         self._folded = 0  # everything up to this revision is in the engine
         self._gate = 0  # no decision before this revision is folded
@@ -93,6 +120,8 @@ class Loop:
             await self._prober.close()
         if self._postman is not None:
             await self._postman.close()
+        for helper in self._helpers:
+            await helper.close()
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader], timeout=2.0)
@@ -127,8 +156,8 @@ class Loop:
         self.vitals.engine_failure = ""
         return actions
 
-    def hear(self, answer: Probed | Posted) -> None:
-        """What came of a direct look, or of telling a webhook: folded in its turn among what the watch shows."""
+    def hear(self, answer: Heard) -> None:
+        """What came of a look, a question, a diagnosis, of telling a webhook: folded in its turn among the watch."""
         self._queue.put_nowait((answer, answer.received_at))
 
     def _look(self, actions: Iterable[Action]) -> None:
@@ -141,6 +170,8 @@ class Loop:
             self._prober.rehearse()
         if self._postman is not None and self.office:
             self._postman.send(actions)
+        for helper in self._helpers if self.office else ():
+            helper.send(actions)
 
     def follow_anew(self) -> None:
         """Begin with a listing: what was known of the store's content is replaced, and nothing decided before."""
@@ -148,13 +179,13 @@ class Loop:
             self._reader.cancel()
         old, self._queue = self._queue, asyncio.Queue()
         while not old.empty():  # what the old watch showed is void, what others answered is not
-            if isinstance((kept := old.get_nowait())[0], Probed | Posted):
+            if isinstance((kept := old.get_nowait())[0], Heard):
                 self._queue.put_nowait(kept)
         self._relisting, self._gate, self._held_since = True, 0, None
         delay = BACKOFF_S[min(self._failures, len(BACKOFF_S)) - 1] if self._failures else 0.0
         self._reader = asyncio.create_task(self._read(self._queue, delay), name="watch")
 
-    async def _read(self, queue: asyncio.Queue[tuple[Sight | Probed | Posted, float]], delay_s: float) -> None:
+    async def _read(self, queue: asyncio.Queue[tuple[Sight | Heard, float]], delay_s: float) -> None:
         await asyncio.sleep(delay_s)
         while True:
             reason = "the watch ended"
@@ -173,7 +204,7 @@ class Loop:
     def _drain(self) -> None:
         while not self._queue.empty():
             sight, received_at = self._queue.get_nowait()
-            if isinstance(sight, Probed | Posted):
+            if isinstance(sight, Heard):
                 self._fold((sight,))
                 continue
             self._fold(self._translator.events(sight, received_at))

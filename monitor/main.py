@@ -18,12 +18,14 @@ from rankpulse.core.keys import BadName, Keys, check_name
 from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.monitor import clock as clocks
 from rankpulse.monitor import topology
+from rankpulse.monitor.asker import Asker
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
+from rankpulse.monitor.diagnoser import Diagnoser
 from rankpulse.monitor.election import Election
 from rankpulse.monitor.executor import Executor
 from rankpulse.monitor.http import Pages, PortTaken
-from rankpulse.monitor.loop import Loop
+from rankpulse.monitor.loop import Heard, Loop
 from rankpulse.monitor.metrics import registry
 from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator
@@ -72,16 +74,18 @@ class Monitor:
         self.url = ""
         self.tokens = Tokens(settings.probe.token_file, "probe.token_file", clock=clock.now, warn=log.warning)
         self.prober = Prober(
-            lambda probed: self.loop.hear(probed) if self.loop else None,
+            self._hear,
             timeout_s=settings.probe.timeout_s,
             tokens=self.tokens,
             boot_id=boot_id(),
             clock=clock,
             vitals=self.vitals,
         )
+        self.asker = Asker(self._hear, tokens=self.tokens, boot_id=boot_id(), clock=clock)
+        self.diagnoser = Diagnoser(self._hear, clock=clock)
         self.postman = Postman(
             settings.webhook,
-            lambda posted: self.loop.hear(posted) if self.loop else None,
+            self._hear,
             leads=lambda: self.election is not None and self.election.term() is not None,
             clock=clock,
             vitals=self.vitals,
@@ -112,9 +116,14 @@ class Monitor:
             vitals=self.vitals,
             prober=self.prober,
             postman=self.postman,
+            helpers=(self.asker, self.diagnoser),
         )
         upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
         return [self.loop.run(), canary.run(), self.election.run(), upkeep.run()]
+
+    def _hear(self, answer: Heard) -> None:
+        if self.loop is not None:
+            self.loop.hear(answer)
 
     def _leads(self) -> bool:
         return self.loop is not None and self.loop.office > 0

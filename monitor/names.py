@@ -9,9 +9,10 @@ import contextlib
 import ipaddress
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from rankpulse.core.addresses import is_loopback, parse_peer
 from rankpulse.monitor.clock import Clock
 
 FRESH_S: Final = 60.0
@@ -53,6 +54,20 @@ class Names:
                 return known[0]
             why = "the resolver does not answer" if isinstance(error, TimeoutError) else str(error)
             raise Unresolved(f"the name {host} does not resolve: {why}") from None
+
+    async def places(self, address: str, boot_id: str, own_boot_id: str, timeout_s: float) -> Sequence[tuple[str, int]]:
+        """IP addresses and port at which an agent is reached that tells `address` of a machine that booted as `boot_id`.
+
+        Raises `BadAddress` and `Unresolved` with the reason why there are none.
+        """
+        if not address:
+            raise Unresolved("its agent tells no address to be looked at: probe.listen is empty there, or it is older")
+        host, port = parse_peer(address)
+        if is_loopback(host) and not (boot_id and boot_id == own_boot_id):
+            raise Unresolved(
+                f"its agent listens at {address}, which only its own machine reaches: set probe.listen there"
+            )
+        return [(number, port) for number in await self.resolve(host, timeout_s)]
 
     def _ask(self, host: str) -> "asyncio.Future[list[str]]":
         if host in self._asked:

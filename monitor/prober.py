@@ -8,12 +8,12 @@ import logging
 import math
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rankpulse.core import look as wire
-from rankpulse.core.addresses import BadAddress, is_loopback, parse_peer
+from rankpulse.core.addresses import BadAddress
 from rankpulse.core.codec import Refused
 from rankpulse.core.events import ACCEPTED, ANSWERED, REFUSED, SILENT, UNABLE, Action, Probe, Probed
 from rankpulse.core.records import Beat, NodeState
@@ -150,7 +150,7 @@ class Prober:
 
     async def _look(self, probe: Probe) -> tuple[str, str, Beat | None]:
         try:
-            places = await self._places(probe)
+            places = await self._names.places(probe.address, probe.boot_id, self._boot_id, self._timeout_s)
         except (BadAddress, Unresolved) as error:
             return UNABLE, str(error), None
         nonce, token = secrets.token_hex(16), self._tokens.first()
@@ -166,17 +166,6 @@ class Prober:
             return ANSWERED, "", wire.hear(outcome.line, probe.node, nonce, token)
         except Refused as refused:
             return UNABLE, f"what answers there is not that agent: {refused}", None
-
-    async def _places(self, probe: Probe) -> Sequence[tuple[str, int]]:
-        """IP addresses and port. Raises `BadAddress` and `Unresolved` with the reason why there are none."""
-        if not probe.address:
-            raise Unresolved("its agent tells no address to be looked at: probe.listen is empty there, or it is older")
-        host, port = parse_peer(probe.address)
-        if is_loopback(host) and not (probe.boot_id and probe.boot_id == self._boot_id):
-            raise Unresolved(
-                f"its agent listens at {probe.address}, which only its own machine reaches: set probe.listen there"
-            )
-        return [(number, port) for number in await self._names.resolve(host, self._timeout_s)]
 
     # -- what it comes to ---------------------------------------------------------------------------------------
     def _end(self, probe: Probe, answer: str, detail: str, beat: Beat | None, *, wanted: bool) -> None:
