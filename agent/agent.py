@@ -27,7 +27,7 @@ from rankpulse.agent.report import Report
 from rankpulse.agent.slots import Scanner
 from rankpulse.agent.together import Together
 from rankpulse.agent.watch import Workers
-from rankpulse.core import records
+from rankpulse.core import look_evidence, records
 from rankpulse.core.addresses import hosts_of
 from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
@@ -156,6 +156,7 @@ class Agent:
             name=self._host.name,
             clock=self._clock.monotonic,
             log=self._log,
+            more={look_evidence.COLLECT: self.together.dossiers.answer},
         )
 
     def _together(self, emit: Callable[[Fact], None]) -> Together:

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from rankpulse.agent.evidence import Evidence, encode
+from rankpulse.agent.dossier import Dossiers
+from rankpulse.agent.evidence import encode
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.folder import Folder
 from rankpulse.agent.holders import Holders
@@ -19,6 +20,7 @@ from rankpulse.agent.restart import Restart
 from rankpulse.agent.torchruns import Torchruns
 from rankpulse.agent.watch import Workers
 from rankpulse.core import records
+from rankpulse.core.look_evidence import Collect
 from rankpulse.core.records import Order
 
 _REMEMBERED: Final = 1000
@@ -35,7 +37,7 @@ class Orders:
     workers: Workers
     torchruns: Torchruns
     holders: Holders
-    evidence: Evidence
+    dossiers: Dossiers
     emit: Callable[[Fact], None]
     log: Log
     push: Callable[[], None]  # tell the torchruns of an ordered round
@@ -133,14 +135,12 @@ class Orders:
             del self._releases[next(iter(self._releases))]
 
     async def _collect(self, order: Order) -> None:
-        found = [*self.workers.of_round(order.run_uid, order.round), *self.workers.of_seats(order)]
-        workers = {(one.pid, one.start): one for one in found}
-        rows = await self.evidence.gather(workers.values())
-        run = next((one.who.run for one in workers.values()), None)
-        self.emit(Fact(records.EVIDENCE, run, detail={"order_id": order.order_id, "rows": encode(rows)}))
-        self.log.say(
-            "info", f"order {order.order_id} carried out: evidence of {len(rows)} ranks ({order.reason[:200]})"
-        )
+        about = Collect(order_id=order.order_id, run_uid=order.run_uid, round=order.round)
+        found = await self.dossiers.of(about, self.workers.of_seats(order))
+        rows = encode(found.rows)
+        self.emit(Fact(records.EVIDENCE, found.run, detail={"order_id": order.order_id, "rows": rows}))
+        count, why = len(found.rows), order.reason[:200]
+        self.log.say("info", f"order {order.order_id} carried out: evidence of {count} ranks ({why})")
 
     def _report(self, order: Order, killed: int, note: str) -> None:
         why = f"{note}; {order.reason}" if note else order.reason

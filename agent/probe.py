@@ -1,4 +1,4 @@
-"""Answers a direct look at this agent over TCP, past the store: its present beat, and nothing else.
+"""Answers a direct look at this agent over TCP, past the store: its present beat, and evidence on suspicion.
 
 One line asks, one line answers, one question per connection, all of it within limits: whoever connects, however many
 and however slowly, costs a bounded amount of work beside the heartbeat.
@@ -9,7 +9,7 @@ import contextlib
 import errno
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from rankpulse.agent import reach
@@ -24,7 +24,8 @@ from rankpulse.store.secret import Tokens
 
 ANSWERED, REFUSED = "answered", "refused"
 CLIENTS_MAX: Final = 64  # open at once; then the one that has been open for longest is dropped
-TIME_S: Final = 2.0  # of one connection
+TIME_S: Final = 2.0  # of one connection; of one that asks for more than a look:
+MORE_S: Final = 6.0
 _BACKLOG: Final = 4096  # of a stopped agent the kernel still takes this many connections, if the system allows it
 _BURST: Final = 16  # connections taken before the heartbeat's turn
 _BREATH_S: Final = 0.01
@@ -35,7 +36,8 @@ _ROOMLESS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class ProbeServer:
-    """`beat` makes the present beat. `towards`: hosts of the store; `name`: of this machine."""
+    """`beat` makes the present beat. `towards`: hosts of the store; `name`: of this machine; `more`: what answers other
+    operations."""
 
     def __init__(
         self,
@@ -47,7 +49,9 @@ class ProbeServer:
         name: str,
         clock: Callable[[], float],
         log: Log,
+        more: Mapping[str, Callable[[look.Ask], Awaitable[bytes]]] | None = None,
     ) -> None:
+        self._more = dict(more or {})
         self.counts: Counter[str] = Counter({ANSWERED: 0, REFUSED: 0})
         self._node, self._settings, self._beat = node, settings, beat
         self._towards, self._name, self._clock, self._log = towards, name, clock, log
@@ -122,39 +126,43 @@ class ProbeServer:
 
     async def _converse(self, client: socket.socket) -> None:
         try:
-            async with asyncio.timeout(TIME_S):
-                await asyncio.get_running_loop().sock_sendall(client, await self._answer(client))
+            async with asyncio.timeout(TIME_S) as limit:
+                await asyncio.get_running_loop().sock_sendall(client, await self._answer(client, limit))
         except (OSError, TimeoutError):
             self.counts[REFUSED] += 1
 
-    async def _answer(self, client: socket.socket) -> bytes:
+    async def _answer(self, client: socket.socket, limit: asyncio.Timeout) -> bytes:
         """To whatever comes. Raises OSError when nothing whole comes."""
         try:
-            answer = self._to(look.understand(await _line(client)))
+            answer = await self._to(look.understand(await _line(client)), limit)
         except Refused as refused:
             self.counts[REFUSED] += 1
             self._say_refusal(str(refused), client)
             return look.failure(str(refused))
         except OSError:
             raise
-        except Exception as error:  # the beat could not be made: the agent goes on, and says that it is in trouble
+        except Exception as error:  # the answer could not be made: the agent goes on, and says that it is in trouble
             self.counts[REFUSED] += 1
             self._log.change("probe", "error", f"a look cannot be answered: {type(error).__name__}: {error}"[:300])
-            return look.failure("the agent cannot tell its beat")
+            return look.failure("the agent cannot tell its beat or its evidence: see its log")
         self.counts[ANSWERED] += 1
         self._refusals.answered()
         return answer
 
-    def _to(self, ask: look.Ask) -> bytes:
+    async def _to(self, ask: look.Ask, limit: asyncio.Timeout) -> bytes:
         """The answer. Raises `Refused`. Nothing is told, not even what is wrong with it, before the asker is proved."""
         token = look.proven(ask, self._tokens.get())
         if token is None:
             raise Refused("not proved by our token: is probe.token_file the same on agents and monitors?")
         if ask.node != self._node:
             raise Refused(f"this is node {self._node}")
-        if ask.op != look.PROBE:
-            raise Refused(f"unknown op {ask.op}: this agent answers {look.PROBE}")
-        return look.answer(ask, self._present(), token)
+        if ask.op == look.PROBE:
+            return look.answer(ask, self._present(), token)
+        more = self._more.get(ask.op)
+        if more is None:
+            raise Refused(f"unknown op {ask.op}: this agent answers {', '.join((look.PROBE, *self._more))}")
+        limit.reschedule(asyncio.get_running_loop().time() + MORE_S)  # only for who is proved
+        return look.answer_part(ask, await more(ask), token)
 
     def _present(self) -> bytes:
         now = self._clock()

@@ -10,6 +10,7 @@ import msgspec
 from rankpulse.agent import seats
 from rankpulse.agent.checkpoints import Checkpoints
 from rankpulse.agent.clock import Clock
+from rankpulse.agent.dossier import Dossiers
 from rankpulse.agent.evidence import Evidence
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.folder import Folder
@@ -60,6 +61,7 @@ class Together:
     holders: Holders = field(init=False)
     rendezvous: Rendezvous = field(init=False)
     checkpoints: Checkpoints = field(init=False)
+    dossiers: Dossiers = field(init=False)
     preflight: Preflight = field(init=False)
     _mirror: Mirror = field(init=False)
     _present: Present = field(init=False)
@@ -79,8 +81,10 @@ class Together:
         self._present = Present(
             self.node, self.keys, self.store, self._mirror, self.clock, self.log, ttl_s, self.inc
         )  # fmt: skip
+        evidence = Evidence(self.workers.run_dir)
+        self.dossiers = Dossiers(self.node, self.workers, evidence, self.clock.utc, self.clock.monotonic)
         self.orders = Orders(
-            self.node, self.workers, self.torchruns, self.holders, Evidence(self.workers.run_dir), self.emit,
+            self.node, self.workers, self.torchruns, self.holders, self.dossiers, self.emit,
             self.log, self.rendezvous.push, self.remember, self.folder,
         )  # fmt: skip
         self.checkpoints = Checkpoints(self.workers, self.emit, self.log, self.clock.monotonic)
@@ -128,6 +132,7 @@ class Together:
     async def close(self) -> None:
         await self.preflight.close()
         await self.orders.close()
+        await self.dossiers.close()
         self.checkpoints.close()
         self._save()
         self.torchruns.close()

@@ -105,7 +105,8 @@ def test_a_beat_is_no_evidence() -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    [{"name": "other"}, {"offset": 5}, {"size": 3}, {"size": wire.DUMP_MAX + 1}, {"data": "*"}, {"data": "YQ"}, {"offset": -1}],
+    [{"name": "other"}, {"offset": 5}, {"size": 3}, {"size": wire.DUMP_MAX + 1}, {"data": "*"}, {"data": "YQ"},
+     {"offset": -1}],
     ids=range(7),
 )  # fmt: skip
 def test_what_is_no_piece_of_that_dump_is_refused(piece: dict[str, Any]) -> None:
