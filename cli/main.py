@@ -13,6 +13,7 @@ from rankpulse.cli.helping import SimCommand
 from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
+    from rankpulse.core.records import Finding, Incident
     from rankpulse.core.settings import Settings
 
 HELP = """
@@ -201,16 +202,21 @@ def explain(
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """The whole story of one incident: culprit, reasons, evidence, what was done and what to do.
+    """One incident on a page: who, what to do, who waits for whom, why, where all ranks are, what was done.
 
     Example: rankpulse explain last
     """
     settings = _settings(config, cluster, store)
+    from rankpulse.cli import explain as room
     from rankpulse.cli import incidents as book
     from rankpulse.cli import show
 
-    found = asyncio.run(book.one(settings, incident))
-    show.as_json(found) if as_json else book.page(found)
+    async def look_up() -> "tuple[Incident, Finding | None]":
+        found = await book.one(settings, incident)
+        return found, await room.finding(settings, found)
+
+    one, finding = asyncio.run(look_up())
+    show.as_json(room.as_json(one, finding)) if as_json else room.page(one, finding)
 
 
 @app.command()

@@ -50,4 +50,6 @@ def _run(first: str, last: str) -> str:
     if first == last:
         return first
     (before, number, after), (_, last_number, _) = _parts(first), _parts(last)
+    if int(last_number) == int(number) + 1:
+        return f"{first}, {last}"
     return f"{before}[{number}-{last_number}]{after}"

@@ -1,0 +1,213 @@
+"""`rankpulse explain`: one incident on a page that a tired person can act on.
+
+What happened and who first, what to do next; then who waits for whom, why, where all are; then what is missing, where
+more lies, and the story. However many ranks there are: counts and ranges, never a wall of numbers.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from rankpulse.cli import advice, books, show
+from rankpulse.cli.ckpt_progress import size
+from rankpulse.core import rank_words
+from rankpulse.core.keys import Keys
+from rankpulse.core.naming import names_in_words
+from rankpulse.core.records import Finding, Incident, Member, Missing
+from rankpulse.core.resumption import steps
+from rankpulse.core.settings import Settings
+from rankpulse.core.snapshot import Rank
+from rankpulse.core.stacks import ranks_in_words
+
+ONE_BY_ONE: Final = 4  # culprits; more are counted
+LINES_MAX: Final = 12  # of a section
+FRAMES_MAX: Final = 24  # of a stack
+TRAIL_MAX: Final = 60
+GROUPED_MAX: Final = 6
+
+
+async def finding(settings: Settings, incident: Incident) -> Finding | None:
+    """What its evidence came to; None where there is none, or none that can be read. Raises `StoreError`."""
+    async with books.opened(settings) as store:
+        return await books.one(store, Keys(settings.cluster).finding(incident.id), Finding)
+
+
+def as_json(incident: Incident, found: Finding | None) -> dict[str, Any]:
+    """The incident's own fields, its finding, and the next step in words."""
+    told: dict[str, Any] = msgspec.to_builtins(incident)
+    return {**told, "finding": msgspec.to_builtins(found), "what_to_do": list(advice.todo(incident, found))}
+
+
+def page(incident: Incident, found: Finding | None = None) -> None:
+    """Everything about one incident, the next step first."""
+    out = show.console()
+    out.print(f"{show.plain(headline(incident, found))}\n", style="bold", soft_wrap=True)
+    show.facts(out, _head(incident, found))
+    for title, lines in (*_sections(incident, found), *_records(incident)):
+        told = list(lines)
+        if told:
+            out.print(f"\n{title}", style="bold")
+        for line in told:
+            out.print(f"  {show.plain(line)}", soft_wrap=True)
+
+
+def headline(i: Incident, found: Finding | None) -> str:
+    """What happened and who, with where it runs and what it was doing."""
+    agreed = found is not None and found.klass == i.klass
+    text = found.summary if agreed and found is not None and found.summary else i.summary
+    row = found.culprits[0] if agreed and found is not None and len(found.culprits) == 1 else None
+    if row is None:
+        return text or f"{i.klass}: nothing more is known"
+    name = f"rank {row.rank}"
+    named = text.startswith(f"{name} ") and not text.startswith(f"{name} on ")
+    text = rank_words.place(row) + text[len(name) :] if named else text
+    facts = rank_words.facts(row)
+    return f"{text} [{facts}]" if facts else text
+
+
+def _head(i: Incident, found: Finding | None) -> Iterator[tuple[str, object]]:
+    yield "what to do", list(advice.todo(i, found))
+    if found is not None and found.seen.times:
+        yield "seen before", _seen(found)
+    if culprits := list(_culprits(i, found)):
+        yield "culprit", culprits
+    if found is not None and found.waits:
+        yield "who waits", _cut(found.waits)
+    if i.cascade:
+        yield "cascade", _cascade(i)
+    if i.reasons or (found is not None and found.reasons):
+        yield "why", _cut(i.reasons or (found.reasons if found is not None else ()))
+    yield "confidence", _confidence(i.confidence)
+    yield "incident", f"{i.id}, class {i.klass}{_kind(found)}, {_state(i)}"
+    yield "opened", f"{show.clock_time(i.opened_at)} ({show.ago(i.opened_at)})"
+    if i.run_uid:
+        yield "run", f"{i.run_uid}, round {i.round}" + (f", label {i.run_id}" if i.run_id else "")
+    if i.nodes:
+        yield "nodes", names_in_words(i.nodes)
+    yield "action", f"{i.action}: {i.action_reason}" + (f" (order {i.order_id})" if i.order_id else "")
+    yield "times", ", ".join(_times(i))
+
+
+def _sections(i: Incident, found: Finding | None) -> Iterator[tuple[str, Iterable[str]]]:
+    """What the evidence adds."""
+    if found is None:
+        return
+    yield "where ranks are, outliers first", _cut(found.stacks)
+    for row in found.culprits[:1]:
+        yield f"rank {row.rank}'s stack, innermost last (>: the frame that matters)", _stack(row)
+    yield "their machines", _cut(found.machines)
+    yield "also", _cut([*_corrected(i, found), *found.also])
+    yield "evidence that is missing", _missing(found)
+    yield "full dumps", _dumps(i, found)
+
+
+def _corrected(i: Incident, found: Finding) -> Iterator[str]:
+    if found.klass and found.klass != i.klass:
+        yield f"what ranks were doing said {found.klass}: {found.summary}; the incident was corrected since"
+
+
+def _records(i: Incident) -> Iterator[tuple[str, Iterable[str]]]:
+    trail = i.trail if len(i.trail) <= TRAIL_MAX else (*i.trail[: TRAIL_MAX // 2], None, *i.trail[-TRAIL_MAX // 2 :])
+    skipped = f"{'…':>10}    {len(i.trail) - TRAIL_MAX} lines more: --json"
+    yield "story", [f"{line.after_s:+8.1f} s  {line.text}" if line is not None else skipped for line in trail]
+    yield "evidence (store keys)", _cut(i.evidence)
+
+
+def _cut(lines: Iterable[str], most: int = LINES_MAX) -> list[str]:
+    told = list(lines)
+    return told if len(told) <= most else [*told[:most], f"and {len(told) - most} more: --json"]
+
+
+def _seen(found: Finding) -> str:
+    seen = found.seen
+    times = f"{seen.times} time{'s' if seen.times > 1 else ''}"
+    where = f", on {names_in_words(seen.nodes)}" if seen.nodes else ""
+    fix = f"; the last fix ({seen.last_action}) did not hold" if seen.last_action else ""
+    return f"the same failure was seen {times}{where}{fix}"
+
+
+def _culprits(i: Incident, found: Finding | None) -> Iterator[str]:
+    rows = {row.rank: row for row in (found.culprits if found is not None else ())}
+    for member in i.culprits[:ONE_BY_ONE]:
+        row = rows.get(member.rank)
+        does = rank_words.activity(row) if row is not None and row.node in ("", member.node) else ""
+        gpu = f", GPU {row.gpu}" if row is not None and row.gpu is not None else ""
+        yield f"{who(member)}{gpu}{f': {does}' if does else ''}"
+        if row is not None:
+            yield from (f"  {line}" for line in (rank_words.facts(row), *rank_words.calls(row)) if line)
+    if len(i.culprits) > ONE_BY_ONE:
+        rest = i.culprits[ONE_BY_ONE:]
+        ranks, nodes = (member.rank for member in rest), (member.node for member in rest)
+        yield f"and {len(rest)} more: {ranks_in_words(ranks)} on {names_in_words(nodes)}"
+
+
+def _cascade(i: Incident) -> str:
+    many = "1 other" if len(i.cascade) == 1 else f"{len(i.cascade)} others"
+    return f"{many} stalled or died because of it: {ranks_in_words(i.cascade)}"
+
+
+def _confidence(confidence: float) -> str:
+    if confidence >= 0.9:
+        words = "sure enough to act on"
+    elif confidence > 0.6:
+        words = "likely: look before you act on it"
+    else:
+        words = "a set to look in, no finding: look for yourself"
+    return f"{confidence:.2f}, {words}"
+
+
+def _kind(found: Finding | None) -> str:
+    return f" ({found.kind})" if found is not None and found.kind else ""
+
+
+def _stack(row: Rank) -> Iterator[str]:
+    told = rank_words.frame_of(row)
+    if len(row.stack) > FRAMES_MAX:
+        yield f"  {len(row.stack) - FRAMES_MAX} frames before"
+    for place, frame in list(enumerate(row.stack))[-FRAMES_MAX:]:
+        yield f"{'>' if place == told else ' '} {frame[:200]}"
+
+
+def _missing(found: Finding) -> Iterator[str]:
+    silent = [node for node in found.asked if node not in set(found.answered)]
+    if silent:
+        yield f"no answer from {names_in_words(silent)} ({len(silent)} of {len(found.asked)} nodes asked)"
+    by_why: dict[str, list[Missing]] = {}
+    for one in found.missing:
+        by_why.setdefault(one.why, []).append(one)
+    groups = sorted(by_why.items(), key=lambda item: -len(item[1]))
+    for why, ones in groups[:GROUPED_MAX]:
+        nodes = names_in_words(one.node for one in ones if one.node)
+        yield f"{ranks_in_words(one.rank for one in ones)}{f' on {nodes}' if nodes else ''}: {why or 'not known why'}"
+    if len(groups) > GROUPED_MAX:
+        yield f"and {sum(len(ones) for _, ones in groups[GROUPED_MAX:])} more ranks: --json"
+
+
+def _dumps(i: Incident, found: Finding) -> Iterator[str]:
+    if found.dumps:
+        total, nodes = sum(dump.bytes for dump in found.dumps), {dump.node for dump in found.dumps}
+        yield f"{len(found.dumps)} on the disks of {names_in_words(nodes)}, {size(total)} in all; to fetch them:"
+        yield f"rankpulse evidence {i.id}"
+
+
+def _state(i: Incident) -> str:
+    return f"{i.state}, {i.outcome}" if i.outcome else i.state
+
+
+def _times(i: Incident) -> Iterator[str]:
+    if i.time_to_detect_s is not None:
+        yield f"detected {i.time_to_detect_s:.1f} s after the first evidence"
+    if i.time_to_recover_s is not None:
+        yield f"{'recovered' if i.outcome == 'recovered' else 'over'} {i.time_to_recover_s:.1f} s after that"
+    elif i.state == "open":
+        yield "not over yet"
+    if i.resumed_from_step is not None:
+        lost = f" ({steps(i.lost_steps)} of work lost)" if i.lost_steps else ""
+        yield f"resumed from step {i.resumed_from_step}{lost}"
+    if i.restarts:
+        yield f"{i.restarts} restart" + ("s" if i.restarts > 1 else "")
+
+
+def who(member: Member) -> str:
+    return f"rank {member.rank} on {member.node} (local rank {member.local_rank}, pid {member.pid})"
