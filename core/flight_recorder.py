@@ -24,7 +24,7 @@ _KINDS: Final = (
 _ARROW: Final = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 
 
-class _Entry(msgspec.Struct):
+class Entry(msgspec.Struct):
     process_group: list[str]
     record_id: int = 0
     collective_seq_id: int = -1
@@ -37,8 +37,8 @@ class _Entry(msgspec.Struct):
     is_p2p: bool = False
 
 
-class _Dump(msgspec.Struct):
-    entries: list[_Entry] = []
+class Dump(msgspec.Struct):
+    entries: list[Entry] = []
     pg_config: Any = None
     host_name: str = ""
 
@@ -60,8 +60,9 @@ def snapshot_of(dumps: Iterable[tuple[int, object]]) -> Snapshot:
         named.add(rank)
         dump = _read(rank, raw, unread)
         if dump is not None:
-            _learn(groups, dump)
-            ranks[rank] = _rank(rank, dump, groups)
+            learn(groups, dump)
+            found = positions_of(dump, groups)
+            ranks[rank] = Rank(rank, node=dump.host_name, positions=found, dump="" if found else "empty")
     if not ranks:
         raise NothingRead(unread[0] if unread else "there is none")
     named.update(range(max(named) + 1), *(group.members for group in groups.values()))
@@ -70,18 +71,18 @@ def snapshot_of(dumps: Iterable[tuple[int, object]]) -> Snapshot:
     return Snapshot(ranks=tuple([*told, *mute][:RANKS_MAX]), groups=tuple(groups.values()), unread=tuple(unread[:64]))
 
 
-def _read(rank: int, raw: object, unread: list[str]) -> _Dump | None:
+def _read(rank: int, raw: object, unread: list[str]) -> Dump | None:
     if isinstance(raw, str):  # in words why there is nothing
         unread.append(f"the dump of rank {rank}: {raw[:120]}")
         return None
     try:
-        return msgspec.convert(raw, _Dump, strict=False)
+        return msgspec.convert(raw, Dump, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
         unread.append(f"the dump of rank {rank}: {str(error)[:120]}")
         return None
 
 
-def _learn(groups: dict[str, Group], dump: _Dump) -> None:
+def learn(groups: dict[str, Group], dump: Dump) -> None:
     """The members of groups, as this rank has them."""
     config = dump.pg_config if isinstance(dump.pg_config, dict) else {}
     for name, row in config.items():
@@ -97,23 +98,23 @@ def _kind(text: str) -> str:
     return next((kind for kind, words in _KINDS if re.search(rf"(^|[_\W])({words})", text, re.IGNORECASE)), "unknown")
 
 
-def _rank(rank: int, dump: _Dump, groups: Mapping[str, Group]) -> Rank:
-    entries: dict[str, list[_Entry]] = defaultdict(list)
+def positions_of(dump: Dump, groups: Mapping[str, Group], ended: int = 1) -> tuple[Position, ...]:
+    """How far it is in each of its groups, with what is open and the last `ended` that are not any more."""
+    entries: dict[str, list[Entry]] = defaultdict(list)
     for entry in dump.entries:
         if entry.process_group:
             entries[entry.process_group[0]].append(entry)
-    positions = tuple(_position(name, rows, groups.get(name)) for name, rows in entries.items())
-    return Rank(rank, node=dump.host_name, positions=positions, dump="" if positions else "empty")
+    return tuple(_position(name, rows, groups.get(name), ended) for name, rows in entries.items())
 
 
-def _position(name: str, rows: list[_Entry], group: Group | None) -> Position:
+def _position(name: str, rows: list[Entry], group: Group | None, kept: int) -> Position:
     """Asynchronous collectives overtake: what counts as ended is all before the first that is still open."""
     calls = [row for row in rows if not row.is_p2p]
     opened = [row for row in rows if not _ended(row)]
     seqs = [row.collective_seq_id for row in calls]
     first = min((row.collective_seq_id for row in calls if not _ended(row)), default=None)
     ended = max((row.collective_seq_id for row in calls if _ended(row)), default=-1)
-    last = [row for row in calls if _ended(row)][-1:]
+    last = [row for row in calls if _ended(row)][-kept:]
     begun = [row.collective_seq_id for row in calls if row.state in (STARTED, COMPLETED)]
     return Position(
         name,
@@ -124,11 +125,11 @@ def _position(name: str, rows: list[_Entry], group: Group | None) -> Position:
     )
 
 
-def _ended(row: _Entry) -> bool:
+def _ended(row: Entry) -> bool:
     return row.retired or row.state == COMPLETED
 
 
-def _operation(row: _Entry, group: Group | None) -> Operation:
+def _operation(row: Entry, group: Group | None) -> Operation:
     name = row.profiling_name.partition(":")[2] or row.profiling_name
     state = COMPLETED if _ended(row) else STARTED if row.state == STARTED else ENQUEUED
     arrow = _ARROW.search(name) if row.is_p2p else None
