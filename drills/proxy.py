@@ -20,10 +20,12 @@ _RESET: Final = struct.pack("ii", 1, 0)  # close with RST
 
 
 class TcpProxy:
-    """Forwards 127.0.0.1:`port` to the target. Use in a loop (`async with`), or from outside with `ThreadedProxy`."""
+    """Forwards `listen`:`port` to the target. Use in a loop (`async with`), or from outside with `ThreadedProxy`."""
 
-    def __init__(self, target_host: str, target_port: int, *, rng: random.Random | None = None) -> None:
-        self._target = (target_host, target_port)
+    def __init__(
+        self, target_host: str, target_port: int, *, rng: random.Random | None = None, listen: str = "127.0.0.1"
+    ) -> None:
+        self._target, self.listen = (target_host, target_port), listen
         self._rng = rng or random.Random()  # noqa: S311
         self._delay_s = self._jitter_s = 0.0
         self._open = {"up": asyncio.Event(), "down": asyncio.Event()}
@@ -36,7 +38,7 @@ class TcpProxy:
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.listen}:{self.port}"
 
     async def start(self) -> None:
         await self._listen()
@@ -90,7 +92,7 @@ class TcpProxy:
 
     async def _listen(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port, reuse_address=True)
+            self._server = await asyncio.start_server(self._accepted, self.listen, self.port, reuse_address=True)
             self.port = self._server.sockets[0].getsockname()[1]
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -239,16 +241,16 @@ async def obey(proxy: TcpProxy, line: str) -> str:
     return "ok"
 
 
-async def _main(host: str, port: int) -> None:
+async def _main(host: str, port: int, listen: str) -> None:
     loop = asyncio.get_running_loop()
-    async with TcpProxy(host, port) as proxy:
+    async with TcpProxy(host, port, listen=listen) as proxy:
         print(proxy.port, flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             print(await obey(proxy, line), flush=True)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or not sys.argv[2].isdigit():
-        sys.exit("usage: python -m rankpulse.drills.proxy HOST PORT")
+    if len(sys.argv) not in (3, 4) or not sys.argv[2].isdigit():
+        sys.exit("usage: python -m rankpulse.drills.proxy HOST PORT [ADDRESS TO LISTEN ON]")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main(sys.argv[1], int(sys.argv[2])))
+        asyncio.run(_main(sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "127.0.0.1"))

@@ -23,11 +23,11 @@ NO_STRIKES = "[policy]\nstrikes = 0\n"
 class Proxy:
     """The path between the agents and etcd, as a process of its own that obeys lines."""
 
-    def __init__(self, port: int) -> None:
-        argv = [sys.executable, "-m", "rankpulse.drills.proxy", "127.0.0.1", str(port)]
+    def __init__(self, port: int, listen: str = "127.0.0.1") -> None:
+        argv = [sys.executable, "-m", "rankpulse.drills.proxy", "127.0.0.1", str(port), listen]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.endpoint = f"127.0.0.1:{int(self._process.stdout.readline())}"
+        self.endpoint = f"{listen}:{int(self._process.stdout.readline())}"
 
     def tell(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -49,6 +49,8 @@ class Stage:
     `agents` and `monitor`: settings of theirs beyond the preset, as TOML.
     """
 
+    listen = "127.0.0.1"  # where agents reach the store
+
     def __init__(
         self, directory: Path, *, nodes: tuple[str, ...] = NODES, agents: str = "", monitor: str = NO_STRIKES
     ) -> None:
@@ -69,7 +71,7 @@ class Stage:
 
     async def _up(self) -> None:
         self.etcd = await asyncio.to_thread(self._start_etcd)
-        self.proxy = Proxy(self.etcd.port)
+        self.proxy = Proxy(self.etcd.port, self.listen)
         self.store = await open_store(StoreSettings(endpoints=(self.etcd.endpoint,)))
         self.witness = await Witness(self.store, self.keys).__aenter__()
         self.monitor = self.new_monitor().start()
@@ -107,9 +109,18 @@ class Stage:
     def new_agent(self, node: str, env: dict[str, str] | None = None) -> Child:
         """The agent of `node`, not started yet; it speaks to etcd through the proxy."""
         self.run_dirs[node].mkdir(parents=True, exist_ok=True)
-        text = f'[agent]\nnode = "{node}"\nrun_dir = "{self.run_dirs[node]}"\nlisten = ""\n{self._of_agents}'
+        text = f'[agent]\nnode = "{node}"\nrun_dir = "{self.run_dirs[node]}"\nlisten = ""\n{self.of_agent(node)}'
         config = self._config(node, self.proxy.endpoint, text)
-        return Child(node, rankpulse("agent", "--config", str(config)), log=self.directory / f"{node}.log", env=env)
+        argv = self.on(node, rankpulse("agent", "--config", str(config)))
+        return Child(node, argv, log=self.directory / f"{node}.log", env=env)
+
+    def of_agent(self, node: str) -> str:
+        """The settings of its agent beyond the preset."""
+        return self._of_agents
+
+    def on(self, node: str, argv: list[str]) -> list[str]:
+        """`argv`, to be started on that node."""
+        return argv
 
     def _config(self, name: str, endpoint: str, rest: str) -> Path:
         path = self.directory / f"{name}.toml"
