@@ -220,6 +220,37 @@ def explain(
 
 
 @app.command()
+def evidence(
+    incident: Annotated[str, typer.Argument(help="Its id, the beginning of it, or 'last'.")],
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="Where they go (default: evidence-INCIDENT).")
+    ] = None,
+    rank: Annotated[list[int] | None, typer.Option(metavar="N", help="Only of this rank; may be repeated.")] = None,
+    time_s: Annotated[
+        float, typer.Option("--time", metavar="SECONDS", help="For all together; the next call goes on.", min=1)
+    ] = 120.0,
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch the full dumps of an incident from its nodes: flight recorders and stacks, a directory per node.
+
+    Needs the secret of direct looks (probe.token_file): run it where a monitor runs, or give it its --config. What was
+    fetched is not asked for again. Exit code 1 when something is missing.
+
+    Example: rankpulse evidence last --out dumps; rankpulse diagnose --flight-recorder dumps
+    """
+    settings = _settings(config, cluster, store)
+    from rankpulse.cli import evidence as room
+    from rankpulse.cli import show
+
+    place, outcomes = asyncio.run(room.fetch(settings, incident, out, rank or (), time_s))
+    show.as_json(room.as_json(place, outcomes)) if as_json else room.page(place, outcomes)
+    raise typer.Exit(1 if any(outcome.why for outcome in outcomes) else 0)
+
+
+@app.command()
 def diagnose(
     snapshot: Annotated[
         str | None, typer.Argument(metavar="[FILE]", help="A job snapshot as JSON (docs/snapshots.md); '-': stdin.")

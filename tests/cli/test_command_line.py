@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rankpulse.cli.main import app
 
 COMMANDS = (
-    *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "arm", "disarm", "restart"),
+    *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "evidence", "arm", "disarm", "restart"),
     *("doctor", "config", "bench", "sim", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance"),
     "breaker",
 )
@@ -24,6 +24,7 @@ NEEDS_STORE = (
     ["status", "--json"],
     ["incidents"],
     ["explain", "last"],
+    ["evidence", "last"],
     ["arm", "--reason", "x"],
     ["disarm", "--reason", "x"],
     ["restart", "r", "--reason", "x"],
