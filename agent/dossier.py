@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rankpulse.agent.evidence import Evidence
+from rankpulse.agent import stacks
+from rankpulse.agent.evidence import Evidence, Seen
 from rankpulse.agent.watch import Who, Worker, Workers
-from rankpulse.core import dossier, look, look_evidence
+from rankpulse.core import dossier, look, look_evidence, reducing
 from rankpulse.core.codec import Refused
 from rankpulse.core.dossier import Part
 from rankpulse.core.evidence import Row
 from rankpulse.core.look_evidence import Collect
 from rankpulse.core.records import RunRow
-from rankpulse.core.snapshot import Position, Rank
+from rankpulse.core.snapshot import Rank
 from rankpulse.core.snapshot_nodes import Node
 
 KEPT: Final = 16  # collections of late
@@ -59,6 +60,7 @@ class Dossiers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.evidence.close()
 
     def _forget(self, now: float) -> None:
         """What is too old, what failed, and the eldest of too many."""
@@ -74,20 +76,26 @@ class Dossiers:
         found = [*self.workers.of_round(about.run_uid, about.round), *more]
         workers: dict[Who, Worker] = {(one.pid, one.start): one for one in found}
         at = self.utc()
-        rows = await self.evidence.gather(workers.values())
+        seen = await self.evidence.look(workers.values())
         part = Part(
             node=self.node,
             order_id=about.order_id,
             taken_at=at,
-            ranks=tuple(_rank(self.node, row) for row in rows),
+            ranks=tuple(_rank(self.node, one) for one in seen),
             report=Node(self.node),
         )
-        return Collected(rows, part, next((one.who.run for one in workers.values()), None))
+        run = next((one.who.run for one in workers.values()), None)
+        return Collected([one.row for one in seen], reducing.fit_part(part), run)
 
 
-def _rank(node: str, row: Row) -> Rank:
-    positions = tuple(Position(p.group, p.enqueued, None, p.completed) for p in row.positions)
+def _rank(node: str, seen: Seen) -> Rank:
+    row, positions = seen.row, seen.trace.positions
     return Rank(
         row.rank, node, pid=row.pid, state=row.state, wchan=row.wchan, cpu_moving=row.cpu_moving,
-        alive=row.state not in ("X", "Z"), dump="" if positions else row.server, positions=positions,
+        alive=row.state not in ("X", "Z"), dump="" if positions else _why(row.server), positions=positions,
+        stack=stacks.main_thread(seen.python.text), gil_held=seen.held,
     )  # fmt: skip
+
+
+def _why(server: str) -> str:
+    return "its flight recorder is empty: is TORCH_FR_BUFFER_SIZE set?" if server == "ok" else server
