@@ -201,6 +201,13 @@ MONITOR: Final = (
     Metric(
         "rankpulse_evidence", "counter", (), "", "Answers of agents to what their ranks were doing in a standstill."
     ),
+    Metric(
+        "rankpulse_evidence_questions",
+        "counter",
+        ("answer",),
+        "",
+        "Agents asked directly for evidence: told, or nothing came of it.",
+    ),
     Metric("rankpulse_webhook_waiting", "gauge", ("target",), "", "Events that this target is still to be told of."),
     Metric(
         "rankpulse_webhook_dead",

@@ -254,8 +254,13 @@ def _history() -> Block:
             ),
             b.graph(
                 "Were agents asked what ranks do?",
-                "Answers of agents to the question what their ranks were doing: asked before a hang is named.",
-                Query(f"max(increase({ask('rankpulse_evidence')}[$__interval]))", "answers"),
+                "Answers of agents to the question what their ranks were doing, asked before a hang is named: through "
+                "the store, and directly (told, or nothing came of it).",
+                Query(f"max(increase({ask('rankpulse_evidence')}[$__interval]))", "store"),
+                Query(
+                    f"max by (answer) (increase({ask('rankpulse_evidence_questions')}[$__interval]))",
+                    "directly: {{answer}}",
+                ),
                 bars=True,
                 size=(6, 7),
             ),

@@ -20,6 +20,7 @@ from rankpulse.core.words import printable
 from rankpulse.monitor import look
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.names import Names, Unresolved
+from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.secret import Tokens
 
 AT_ONCE: Final = 256
@@ -40,9 +41,10 @@ class Asker:
         clock: Clock,
         names: Names | None = None,
         time_s: float = TIME_S,
+        vitals: Vitals | None = None,
     ) -> None:
         self._tell, self._tokens, self._boot_id, self._clock, self._time_s = tell, tokens, boot_id, clock, time_s
-        self._names = names or Names(clock)
+        self._names, self._vitals = names or Names(clock), vitals or Vitals()
         self._waiting: deque[Ask] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -95,4 +97,5 @@ class Asker:
         return None, outcome.detail
 
     def _end(self, ask: Ask, part: Part | None, detail: str) -> None:
+        self._vitals.asked["told" if part is not None else "nothing"] += 1
         self._tell(Told(ask.node, ask.order_id, part, printable(detail, 300), self._clock.now()))

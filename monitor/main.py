@@ -81,7 +81,7 @@ class Monitor:
             clock=clock,
             vitals=self.vitals,
         )
-        self.asker = Asker(self._hear, tokens=self.tokens, boot_id=boot_id(), clock=clock)
+        self.asker = Asker(self._hear, tokens=self.tokens, boot_id=boot_id(), clock=clock, vitals=self.vitals)
         self.diagnoser = Diagnoser(self._hear, clock=clock)
         self.postman = Postman(
             settings.webhook,

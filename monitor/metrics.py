@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import policy
+from rankpulse.core import verdict as v
 from rankpulse.core.catalogue import MONITOR
 from rankpulse.monitor import executor
 from rankpulse.monitor.vitals import Vitals
@@ -21,6 +22,15 @@ Sample: TypeAlias = tuple[tuple[str, ...], float]  # label values, value
 CLASSES: Final = (
     d.WORKER_DEAD,
     d.COLLECTIVE_HANG,
+    v.COLLECTIVE_MISMATCH,
+    v.NETWORK_STALL,
+    v.DATA_STALL,
+    v.STORAGE_STALL,
+    v.GPU_FAULT,
+    v.NVLINK_DOMAIN,
+    v.OOM,
+    v.NUMERICAL,
+    v.STARTUP_FAILURE,
     d.NODE_DEAD,
     d.SIDECAR_DEAD,
     d.AGENT_CUT_OFF,
@@ -31,6 +41,7 @@ CLASSES: Final = (
     d.UNKNOWN,
 )
 OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
+ASKED: Final = ("told", "nothing")
 GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
 POSTS: Final = (ev.TAKEN, ev.FAILED, ev.GONE, ev.UNSENT)
@@ -270,6 +281,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_cordons": lambda view, vitals: _one(len(view["cordons"])),
     "rankpulse_gates": _counted(lambda vitals: vitals.gates, GATES),
     "rankpulse_evidence": lambda view, vitals: _one(vitals.evidence),
+    "rankpulse_evidence_questions": _counted(lambda vitals: vitals.asked, ASKED),
     "rankpulse_webhook_waiting": _targets("waiting"),
     "rankpulse_webhook_dead": _targets("dead"),
     "rankpulse_webhook_attempts": _attempts,

@@ -31,6 +31,7 @@ class Vitals:
     ended: Counter[str] = field(default_factory=Counter)  # runs by outcome, since then
     evidence: int = 0  # answers of agents, since then
     counted: dict[str, None] = field(default_factory=dict)  # keys of those
+    asked: Counter[str] = field(default_factory=Counter)  # agents asked directly for evidence, by what came of it
 
     probes: Counter[str] = field(default_factory=Counter)  # direct looks that the engine asked for, by answer
     probe_s: float | None = None  # how long the last one took
