@@ -181,6 +181,9 @@ def _victims(
     first = telling[0]
     if now - first.received_at < settings.settle_s:
         return None
+    left = [exit_ for exit_ in round_.exits.values() if exit_.wordless and exit_.revision < first.revision]
+    if left:
+        return _left(round_, min(left, key=lambda exit_: exit_.revision), telling)
     seen = {exit_.member.node for exit_ in telling}
     lost = [m for m in round_.members.values() if m.node in missed and m.node not in seen]
     silent = in_words(d.nodes_of(lost))
@@ -201,4 +204,21 @@ def _victims(
         tuple(why),
         tuple(exit_.key for exit_ in telling[:NAMED_MAX]),
         first.received_at,
+    )
+
+
+def _left(round_: RoundView, exit_: Exit, telling: list[Exit]) -> Diagnosis:
+    """One that ended with code 0 and without the end of its interpreter, and whose peers lost it: no good end."""
+    why = f"{exit_.what} and without a word, while its peers went on"
+    echoes = [f"then {name(echo.member)} {echo.what}" for echo in telling[:3]]
+    return Diagnosis(
+        d.WORKER_DEAD,
+        (exit_.member,),
+        d.others(round_, (exit_.member,)),
+        (exit_.member.node,),
+        0.8,
+        f"{name(exit_.member)} {why}",
+        (f"{name(exit_.member)} {why}", *echoes),
+        (exit_.key, *(echo.key for echo in telling))[:NAMED_MAX],
+        exit_.received_at,
     )

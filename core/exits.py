@@ -51,6 +51,7 @@ class Exit(NamedTuple):
     explained: bool = False  # it left an exception
     held: bool = False  # its holder waits for a verdict: torchelastic has not noticed
     step: int = -1  # the last that it told of, to the moment; beats are up to a second older
+    wordless: bool = False  # with code 0, and not by the end of its interpreter: `os._exit(0)`, for one
 
 
 def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Exit:
@@ -62,7 +63,8 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     held, explained = obs.detail.get("held") is True, bool(obs.detail.get("error"))
     what, step = in_words(obs), obs.detail.get("step")
     step = step if isinstance(step, int) else -1
-    said = (explained, held, step)
+    wordless = obs.detail.get("code") == 0 and obs.detail.get("closed") is False and not obs.detail.get("unattached")
+    said = (explained, held, step, wordless)
     return Exit(key, member, kind_of(obs), number, terminated, what, launcher, received_at, revision, *said)
 
 

@@ -131,3 +131,24 @@ def test_a_node_that_is_gone_with_all_that_ran_on_it_is_named_by_what_its_peers_
     assert [(member.rank, member.node) for member in incident.culprits] == [(2, "n2")]
     assert incident.summary == "3 ranks lost their peers, and n2 fell silent"
     assert order.culprits == incident.culprits
+
+
+def test_who_left_with_code_0_and_without_a_word_is_whom_its_peers_have_lost() -> None:
+    world = trained(4)
+    world.ends(world.procs[2], code=0, closed=False)
+    for proc in [proc for proc in world.procs if proc is not world.procs[2]]:
+        world.ends(proc, code=1, error="RuntimeError", message=LOST, held=True)
+    world.run(2)
+    [incident] = world.incidents()
+    assert (incident.klass, [m.rank for m in incident.culprits], incident.nodes) == ("worker_dead", [2], ("n2",))
+    assert "without a word" in incident.summary
+
+
+def test_who_left_with_a_word_is_not_blamed_for_what_its_peers_say() -> None:
+    world = trained(4)
+    world.ends(world.procs[2], code=0, closed=True)
+    for proc in [proc for proc in world.procs if proc is not world.procs[2]]:
+        world.ends(proc, code=1, error="RuntimeError", message=LOST, held=True)
+    world.run(2)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.culprits) == ("unknown", ())
