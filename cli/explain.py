@@ -170,9 +170,12 @@ def _stack(row: Rank) -> Iterator[str]:
 
 
 def _missing(found: Finding) -> Iterator[str]:
-    silent = [node for node in found.asked if node not in set(found.answered)]
-    if silent:
-        yield f"no answer from {names_in_words(silent)} ({len(silent)} of {len(found.asked)} nodes asked)"
+    asked, missing = max(found.counts.asked, len(found.asked)), max(found.counts.missing, len(found.missing))
+    quiet = asked - max(found.counts.answered, len(found.answered))
+    if quiet > 0:
+        silent = [node for node in found.asked if node not in set(found.answered)]
+        names = f": {names_in_words(silent)}" if len(silent) == quiet else ""
+        yield f"{quiet} of the {asked} nodes that were asked told nothing{names}"
     by_why: dict[str, list[Missing]] = {}
     for one in found.missing:
         by_why.setdefault(one.why, []).append(one)
@@ -180,14 +183,18 @@ def _missing(found: Finding) -> Iterator[str]:
     for why, ones in groups[:GROUPED_MAX]:
         nodes = names_in_words(one.node for one in ones if one.node)
         yield f"{ranks_in_words(one.rank for one in ones)}{f' on {nodes}' if nodes else ''}: {why or 'not known why'}"
-    if len(groups) > GROUPED_MAX:
-        yield f"and {sum(len(ones) for _, ones in groups[GROUPED_MAX:])} more ranks: --json"
+    rest = missing - sum(len(ones) for _, ones in groups[:GROUPED_MAX])
+    if rest > 0:
+        yield f"and {rest} more ranks"
 
 
 def _dumps(i: Incident, found: Finding) -> Iterator[str]:
     if found.dumps:
         total, nodes = sum(dump.bytes for dump in found.dumps), {dump.node for dump in found.dumps}
-        yield f"{len(found.dumps)} on the disks of {names_in_words(nodes)}, {size(total)} in all; to fetch them:"
+        more = found.counts.dumps - len(found.dumps)
+        others = f" ({more} more lie on their nodes, which matter less)" if more > 0 else ""
+        many = f"{len(found.dumps)} on the disks of {names_in_words(nodes)}, {size(total)} in all"
+        yield f"{many}{others}; to fetch them:"
         yield f"rankpulse evidence {i.id}"
 
 

@@ -1,5 +1,7 @@
 """`rankpulse incidents`: what happened, one line each; and the one that a command names."""
 
+from collections import Counter
+
 from rankpulse.cli import books, show
 from rankpulse.cli.failing import Failed
 from rankpulse.core.keys import Keys
@@ -38,9 +40,17 @@ def listing(incidents: list[Incident]) -> None:
     if not incidents:
         out.print("no incidents (older than a day: --all)")
         return
+    before: Counter[str] = Counter()
     rows = [
-        (i.id, show.ago(i.opened_at), i.klass, i.outcome or i.state, i.run_id or i.run_uid or "-", i.action, i.summary)
+        (i.id, show.ago(i.opened_at), _named(i, before), i.outcome or i.state, i.run_id or i.run_uid or "-", i.action,
+         i.summary)
         for i in incidents
-    ]
+    ]  # fmt: skip
     show.table(out, ("incident", "opened", "class", "state", "run", "action", "summary"), rows)
     out.print("\nThe whole story of one: rankpulse explain INCIDENT")
+
+
+def _named(i: Incident, before: Counter[str]) -> str:
+    """Its class, and the how-manieth of those that are listed with the same signature it is."""
+    before[i.signature] += 1
+    return f"{i.klass}, alike: {before[i.signature]}" if i.signature and before[i.signature] > 1 else i.klass

@@ -398,6 +398,15 @@ class Missing(msgspec.Struct, frozen=True, array_like=True):
     why: str
 
 
+class Counts(msgspec.Struct, frozen=True):
+    """How many there were, of what a finding lists only the first of."""
+
+    asked: int = 0
+    answered: int = 0
+    missing: int = 0
+    dumps: int = 0
+
+
 class Finding(Record, frozen=True, kw_only=True):
     """`findings/<incident>`: what an incident's evidence came to. Written with the incident, and goes with it.
 
@@ -426,6 +435,7 @@ class Finding(Record, frozen=True, kw_only=True):
     missing: tuple[Missing, ...] = ()
     asked: tuple[str, ...] = ()  # nodes
     answered: tuple[str, ...] = ()
+    counts: Counts = Counts()
 
 
 class Arm(Record, frozen=True, kw_only=True):

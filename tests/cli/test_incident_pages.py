@@ -97,6 +97,13 @@ def test_an_empty_list_says_so_and_json_stays_json(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)[0]["culprits"] == [[3, "n2", 1, 4711, 99]]
 
 
+def test_the_same_failure_again_shows_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    one = msgspec.structs.replace(INCIDENT, signature="collective_hang:lock")
+    incidents.listing([one, INCIDENT, one, msgspec.structs.replace(one, signature="oom")])
+    lines = capsys.readouterr().out.splitlines()[1:5]
+    assert [("alike: 2" in line) for line in lines] == [False, False, True, False]
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.04, 59.0, 3600.0, 1e6, 1e9])
 def test_spans_are_short(seconds: float) -> None:
     assert len(show.span(seconds)) < 10
