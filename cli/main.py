@@ -496,18 +496,21 @@ def bench_hang(
     quick: Annotated[
         bool, typer.Option("--quick", help="Three trials of each, none of 16,384 ranks: shows that it works.")
     ] = False,
-    small: Annotated[bool, typer.Option("--small", help="All trials but those of 16,384 ranks.")] = False,
+    large: Annotated[
+        int, typer.Option(metavar="N", help="Trials of each kind of fault at 16,384 ranks; 0: none.", min=0, max=10_000)
+    ] = 20,
     seed: Annotated[int, typer.Option(help="Of the faults. The same seed gives the same figures, times apart.")] = 1,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")] = None,
+    out: Annotated[str, typer.Option(metavar="DIR", help="Keep what is done here, and go on from it.")] = "",
     as_json: Json = False,
 ) -> None:
     """Who froze a simulated job: the wait-for graph and the usual rules over the same flight recorder dumps.
 
-    Example: rankpulse bench hang --quick; rankpulse bench hang --jobs 8 --json
+    Example: rankpulse bench hang --quick; rankpulse bench hang --large 300 --out /tmp/hang --json
     """
     from rankpulse.bench.hang.run import run
 
-    raise typer.Exit(run(is_quick=quick, seed=seed, jobs=jobs, big=not small, json=as_json))
+    raise typer.Exit(run(is_quick=quick, seed=seed, jobs=jobs, large=large, json=as_json, out=out))
 
 
 @bench_app.command("record")

@@ -1,6 +1,7 @@
 """Circles of ranks that wait for each other: strongly connected parts of the wait-for graph."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from rankpulse.core.waiting import Meeting, Waits
@@ -19,19 +20,57 @@ def circles(waits: Waits) -> list[set[int]]:
 
 
 def holders(waits: Waits, circle: set[int]) -> list[int]:
-    """Those without each of whom there would be no circle."""
-    return [rank for rank in sorted(circle) if not _turns(waits, circle - {rank})]
+    """Those without each of whom there would be no circle. They are on every way around: those of one are tried."""
+    return [rank for rank in _way_around(waits, circle) if not _turns(waits, circle - {rank})]
+
+
+def _way_around(waits: Waits, circle: set[int]) -> list[int]:
+    """The ranks of a shortest way from one of them back to it."""
+    start = min(circle)
+    came: dict[Node, Node] = {}
+    reached: deque[Node] = deque([start])
+    while reached:
+        node = reached.popleft()
+        for after in _next(waits, node):
+            if after == start:
+                return sorted(_trail(came, node))
+            if after not in came and (isinstance(after, Meeting) or after in circle):
+                came[after] = node
+                reached.append(after)
+    return []
+
+
+def _trail(came: Mapping[Node, Node], node: Node) -> Iterator[int]:
+    while node in came:
+        if isinstance(node, int):
+            yield node
+        node = came[node]
+    if isinstance(node, int):
+        yield node
 
 
 def _turns(waits: Waits, ranks: set[int]) -> bool:
     """Whether these ranks, seen by themselves, contain a circle: what is left when those who wait for nobody go."""
-    left = set(ranks)
-    while left:
-        free = {rank for rank in left if not any(not left.isdisjoint(waits.late[m]) for m in waits.of.get(rank, ()))}
-        if not free:
-            return True
-        left -= free
-    return False
+    blocking = {rank: [m for m in waits.of.get(rank, ()) if not ranks.isdisjoint(waits.late[m])] for rank in ranks}
+    missed: dict[int, list[Meeting]] = {}  # by rank: the meetings that it has not come to
+    absent: dict[Meeting, int] = {}
+    for m in {m for meetings in blocking.values() for m in meetings}:
+        late = [rank for rank in waits.late[m] if rank in ranks]
+        absent[m] = len(late)
+        for rank in late:
+            missed.setdefault(rank, []).append(m)
+    waiting = {rank: len(meetings) for rank, meetings in blocking.items()}
+    free = [rank for rank, count in waiting.items() if not count]
+    gone = 0
+    while free:
+        gone += 1
+        for m in missed.get(free.pop(), ()):
+            absent[m] -= 1
+            for rank in waits.inside[m] if not absent[m] else ():
+                if rank in waiting:
+                    waiting[rank] -= 1
+                    free += [rank] if not waiting[rank] else []
+    return gone < len(ranks)
 
 
 def _next(waits: Waits, node: Node) -> list[Meeting] | tuple[int, ...]:

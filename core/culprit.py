@@ -28,7 +28,6 @@ NOBODY = "nobody"  # nobody waits for anybody
 MANY = 0.5  # of the job idle: rather a phase without collectives than so many culprits
 TOLD_MAX = 8
 CLOSE_MAX = 16  # members of a group in which one that is not seen is thought to wait for another
-CIRCLE_MAX = 256  # ranks: in larger circles it is not tried who holds them together
 
 
 class Finding(NamedTuple):
@@ -129,7 +128,7 @@ def _circle(scene: _Scene) -> Finding | None:
         sorted({m for rank in ring for m in scene.waits.of[rank] if not ring.isdisjoint(scene.waits.late[m])})
     )
     why = f"{len(ring)} ranks wait for each other in a circle"
-    held = holders(scene.waits, ring) if len(ring) <= CIRCLE_MAX else []
+    held = holders(scene.waits, ring)
     odd, told = _odd_one(scene, held or sorted(ring))
     if odd:
         return _told(scene, OUT_OF_STEP, odd, where, (why, told), sure=True)
@@ -162,7 +161,7 @@ def _unseen(scene: _Scene) -> Finding | None:
 
 def _odd_one(scene: _Scene, suspects: Iterable[int]) -> tuple[tuple[int, ...], str]:
     """The one suspect that is out of step with its twins while the others are not; nobody where that is not so."""
-    steps = {rank: scene.twins.step(rank) for rank in suspects}
+    steps = {rank: scene.twins.step(rank) for rank in suspects if not scene.twins.agree(rank)}
     for what, odd in (
         ("is out of step with the ranks that run the same program", [r for r, s in steps.items() if s.is_apart]),
         ("called what the ranks that run the same program did not", [r for r, s in steps.items() if s.is_odd]),

@@ -69,8 +69,11 @@ class _Calls:
 
     def add(self, calls: Iterable[Call], weight: int = 1) -> None:
         for slot, kind, op in calls:
-            for key in ((slot, op.seq), (kind, op.site)):
+            for key in ((slot, op.seq), (kind, op.site)) if op.site else ((slot, op.seq),):
                 self.said.setdefault(key, Counter())[signature(op)] += weight
+
+    def is_united(self) -> bool:
+        return all(len(votes) == 1 for votes in self.said.values())
 
     def is_odd(self, call: Call) -> bool:
         """Whether most others called something else there, or all others something else at this line."""
@@ -94,16 +97,14 @@ class Twins:
             self._running.setdefault(root, []).append(rank)
         self._places: dict[int, _Places] = {}
         self._called: dict[int, _Calls] = {}
+        self._agree: dict[int, bool] = {}
 
     def step(self, rank: int) -> Step:
         """How it stands to its twins, of whom it is none itself."""
         if rank not in self._rows:
             return Step(False, False, False)
         root, mine = self._program[rank], list(self._each(self._rows[rank]))
-        places = self._places_of(root)
-        if root not in self._called:
-            self._called[root] = _Calls(self._all(root))
-        called = self._called[root]
+        places, called = self._places_of(root), self._called_of(root)
         for votes in (places, called):
             votes.add(mine, -1)
         now = [call for call in mine if call.op.state != COMPLETED]
@@ -112,6 +113,15 @@ class Twins:
         for votes in (places, called):
             votes.add(mine)
         return step
+
+    def agree(self, rank: int) -> bool:
+        """Whether all that run its program did the same as far as can be compared: then nobody of them is odd."""
+        root = self._program.get(rank)
+        if root is None:
+            return True
+        if root not in self._agree:
+            self._agree[root] = self._places_of(root).is_united() and self._called_of(root).is_united()
+        return self._agree[root]
 
     def strays(self) -> list[int]:
         """Everyone who is out of step with most that run the same program."""
@@ -126,6 +136,11 @@ class Twins:
         if root not in self._places:
             self._places[root] = _Places(self._all(root))
         return self._places[root]
+
+    def _called_of(self, root: int) -> _Calls:
+        if root not in self._called:
+            self._called[root] = _Calls(self._all(root))
+        return self._called[root]
 
     def _all(self, root: int) -> Iterator[Call]:
         return (call for rank in self._running[root] for call in self._each(self._rows[rank]))

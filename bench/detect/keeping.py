@@ -1,6 +1,7 @@
 """Days that were measured already, on disk: a run that is started again goes on, but only with the same detector."""
 
 import hashlib
+from collections.abc import Iterable
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -29,10 +30,10 @@ class Kind(msgspec.Struct, frozen=True):
     code: str
 
 
-def code() -> str:
-    """A fingerprint of the detector and of this benchmark: results of other code are results of something else."""
+def code(rooms: Iterable[str] = ROOMS) -> str:
+    """A fingerprint of the detector and of a benchmark: results of other code are results of something else."""
     found = hashlib.sha256()
-    for room in ROOMS:
+    for room in rooms:
         for name, text in sorted(_sources(resources.files(room), "")):
             if name not in SHOWN:
                 found.update(f"{room}/{name}\0{len(text)}\0".encode() + text)

@@ -16,9 +16,11 @@ MISMATCH: Final = "mismatch"  # the rank calls something else
 KINDS: Final = (HOST, GPU, LINK, SKIP, MISMATCH)
 
 
-def draw(kind: str, layout: Layout, programs: Sequence[Program], random: Random) -> Fault:
-    """A fault in the second third of the program of a random rank."""
-    rank = random.randrange(layout.size)
+def draw(
+    kind: str, layout: Layout, programs: Sequence[Program], random: Random, among: Sequence[int] | None = None
+) -> Fault:
+    """A fault in the second third of the program of a random rank of all, or of those."""
+    rank = random.choice(among) if among else random.randrange(layout.size)
     program = programs[layout.stage(rank)]
     at = random.randrange(len(program) // 3, 2 * len(program) // 3)
     if kind == LINK:

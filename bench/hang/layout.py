@@ -26,6 +26,10 @@ class Layout:
     def stage(self, rank: int) -> int:
         return rank // (self.tp * self.dp)
 
+    def replica(self, d: int) -> tuple[int, ...]:
+        """The ranks of one copy of the model."""
+        return tuple(self.rank(t, p, d) for p in range(self.pp) for t in range(self.tp))
+
     @cached_property
     def groups(self) -> dict[str, tuple[int, ...]]:
         """Members by name. Names begin with the kind."""

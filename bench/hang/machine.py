@@ -7,7 +7,7 @@ emerges.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rankpulse.bench.hang.layout import Layout
@@ -56,11 +56,14 @@ class Comm:
 
 
 class Rank:
-    __slots__ = ("beside", "called", "comms", "device", "host", "main", "number", "pending", "program", "stuck_host")
+    __slots__ = (
+        "beside", "called", "comms", "device", "host", "limit", "main", "number", "pending", "program", "stuck_host",
+    )  # fmt: skip
 
     def __init__(self, number: int, program: Program) -> None:
         self.number, self.program = number, program
         self.host = self.device = self.called = 0
+        self.limit = len(program)  # the host calls nothing from here on, for now
         self.stuck_host = False
         self.comms: dict[str, Comm] = {}  # by kind of group
         self.pending: deque[Done] = deque()  # called, not yet reached by the device
@@ -88,6 +91,26 @@ class Machine:
         if fault is not None:
             self._break(fault)
 
+    def advance(self, share: float, held: Iterable[int]) -> None:
+        """Until the hosts of `held` are so far in their programs, and all others where they cannot go on without."""
+        for number in held:
+            rank = self.ranks[number]
+            rank.limit = int(share * len(rank.program))
+        self._again()
+        self.run()
+
+    def fail(self, fault: Fault) -> None:
+        """From here on without limits and with this fault. Its rank must not have come to it."""
+        self.fault = fault
+        self._break(fault)
+        for rank in self.ranks:
+            rank.limit = len(rank.program)
+        self._again()
+
+    def _again(self) -> None:
+        self._ready = deque(range(len(self.ranks)))
+        self._queued = [True] * len(self.ranks)
+
     def run(self) -> None:
         """Until nothing moves."""
         while self._ready:
@@ -103,7 +126,7 @@ class Machine:
         """Call what can be called. Returns whether anything was."""
         before = rank.host
         program, groups = rank.program, self.layout.of[rank.number]
-        while rank.host < len(program) and not rank.stuck_host:
+        while rank.host < rank.limit and not rank.stuck_host:
             if self._is_held(rank):
                 break
             call = program[rank.host]

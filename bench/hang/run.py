@@ -8,69 +8,44 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Any
 
+from rankpulse.bench.detect.keeping import BadPlace
 from rankpulse.bench.hang import dumps, faults, speed, tables
-from rankpulse.bench.hang.layout import Layout
+from rankpulse.bench.hang.kept import Kept
+from rankpulse.bench.hang.plan import ALL, BIG, FIELDS, LARGE, SHARES, SHORT, Field, Result, Work, is_full, plan
 from rankpulse.bench.hang.program import Style
-from rankpulse.bench.hang.trials import Score, hang, judged, rows_of
-
-SHARES: Final = (0.0, 0.05, 0.2)  # of dumps that are missing
-BATCH: Final = 10  # trials that go to a process together
-QUICK: Final = 3
+from rankpulse.bench.hang.shared import Base, Lot
+from rankpulse.bench.hang.trials import Hang, Score, answers, hang, judged, rows_of, score
 
 
-class Field(NamedTuple):
-    """A topology and what is recorded of it."""
-
-    name: str
-    layout: Layout
-    recorders: tuple[str, ...]
-    trials: int  # per kind of fault
-    style: Style | None = None  # None: drawn for each trial
-
-
-NCCL: Final = (dumps.TIMED, dumps.UNTIMED)
-# programs of 16,384 ranks are short: what counts is who waits for whom at the end, not how long it went well
-SHORT: Final = Style(microbatches=4, layers=1, buckets=2, steps=2)
-FIELDS: Final = (
-    Field("TP4 x PP4 x DP4", Layout(4, 4, 4), NCCL, 100),
-    Field("TP4 x PP4 x DP4", Layout(4, 4, 4), (dumps.GLOO,), 40),
-    Field("TP4 x PP4 x DP4, EP2", Layout(4, 4, 4, ep=2), (dumps.TIMED,), 20),
-    Field("TP2 x PP4 x DP2", Layout(2, 4, 2), (dumps.TIMED,), 20),
-    Field("TP8 x PP16 x DP128", Layout(8, 16, 128), (dumps.TIMED,), 1, SHORT),
-)
-
-
-class Work(NamedTuple):
-    field: int
-    kind: str
-    first: int
-    trials: int
-    seed: int
-
-
-class Result(NamedTuple):
-    field: int
-    kind: str
-    recorder: str
-    missing: float
-    rule: str
-    score: Score
-
-
-def run(is_quick: bool = False, seed: int = 1, jobs: int | None = None, big: bool = True, json: bool = False) -> int:
-    """Run all trials and print. Returns 0."""
-    fields = FIELDS if big and not is_quick else FIELDS[:-1]
-    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
-        found = [result for results in pool.map(work, _plan(fields, is_quick, seed)) for result in results]
+def run(
+    is_quick: bool = False,
+    seed: int = 1,
+    jobs: int | None = None,
+    large: int = LARGE,
+    json: bool = False,
+    out: str = "",
+) -> int:
+    """Run all trials and print. Returns 0, or 2 where `out` is no place for them."""
+    try:
+        kept = Kept(Path(out) if out else None)
+    except BadPlace as error:
+        print(error, file=sys.stderr)
+        return 2
+    found = list(_all(list(plan(is_quick, seed, large)), kept, jobs or os.cpu_count() or 1))
     report = {
         "rows": list(_rows(found)),
-        "speed": speed.measured(fields[-1].layout, SHORT),
+        "speed": [] if is_quick else speed.measured(FIELDS[BIG].layout, SHORT),
         "seed": seed,
+        "large": large,
         "quick": is_quick,
+        "date": datetime.now(UTC).date().isoformat(),
         "cpus": os.cpu_count(),
         "machine": platform.machine(),
         "python": sys.version.split()[0],
@@ -79,14 +54,31 @@ def run(is_quick: bool = False, seed: int = 1, jobs: int | None = None, big: boo
     return 0
 
 
+def _all(tasks: list[Work], kept: Kept, jobs: int) -> Iterator[Result]:
+    """What was done already, then the rest as it ends."""
+    done = {task: kept.found(task) for task in tasks}
+    for results in done.values():
+        yield from results or ()
+    with ProcessPoolExecutor(jobs) as pool:
+        running = {pool.submit(work, task): task for task, results in done.items() if results is None}
+        for one in as_completed(running):
+            kept.keep(running[one], one.result())
+            yield from one.result()
+
+
 def work(task: Work) -> list[Result]:
-    """Some trials of one kind of fault."""
+    """Some trials: of one kind of fault, or of a large job of every kind."""
+    if task.kind == ALL:
+        return _shared(task)
     field = FIELDS[task.field]
     found: list[Result] = []
     for trial in range(task.first, task.first + task.trials):
-        lot = f"{task.seed}/{field.name}/{field.recorders}/{task.kind}/{trial}"
-        found += _trial(task, field, Random(lot))  # noqa: S311
+        found += _trial(task, field, _random(task, field, task.kind, trial))
     return found
+
+
+def _random(task: Work, field: Field, *lot: object) -> Random:
+    return Random("/".join(map(str, (task.seed, field.name, field.recorders, *lot))))  # noqa: S311
 
 
 def _trial(task: Work, field: Field, random: Random) -> Iterator[Result]:
@@ -94,20 +86,44 @@ def _trial(task: Work, field: Field, random: Random) -> Iterator[Result]:
     groups = dumps.groups(field.layout)
     for recorder in field.recorders:
         for share, rows in rows_of(stopped, recorder, SHARES, random):
-            for rule, score in judged(stopped, rows, groups):
-                yield Result(task.field, task.kind, recorder, share, rule, score)
+            for rule, scored in judged(stopped, rows, groups):
+                yield Result(task.field, task.kind, recorder, share, rule, scored)
 
 
-def _plan(fields: Iterable[Field], is_quick: bool, seed: int) -> Iterator[Work]:
-    """The longest first."""
-    for number, field in reversed(list(enumerate(fields))):
-        trials = min(QUICK, field.trials) if is_quick else field.trials
-        step = BATCH if field.style is None else 1
-        for kind in faults.KINDS:
-            if kind == faults.GPU and dumps.GLOO in field.recorders:
-                continue  # there is no device that the host could be ahead of
-            for first in range(0, trials, step):
-                yield Work(number, kind, first, min(step, trials - first), seed)
+def _shared(task: Work) -> list[Result]:
+    """A batch out of one run of a large job. A fault that stops no job is left out."""
+    field = FIELDS[task.field]
+    random = _random(task, field, "batch", task.first)
+    base = Base(field.layout, _varied(field.style or SHORT, random), random.randrange(field.layout.dp))
+    lots = [
+        (trial, kind, _random(task, field, kind, trial))
+        for trial in range(task.first, task.first + task.trials)
+        for kind in faults.KINDS
+    ]
+    groups = dumps.groups(field.layout)
+
+    def judge(lot: Lot, stopped: Hang) -> list[Result]:
+        full, found = is_full(task), []
+        for share, rows in rows_of(stopped, dumps.TIMED, SHARES if full else SHARES[:1], lot.random, own=full):
+            told = list(answers(rows, groups, beside=full))
+            found += [
+                Result(task.field, lot.fault.kind, dumps.TIMED, share, rule, score(answer, stopped.fault))
+                for rule, answer in told
+            ]
+        return found
+
+    return [result for told in base.each(base.drawn(lots), judge, list[Result]) for result in told or ()]
+
+
+def _varied(style: Style, random: Random) -> Style:
+    return replace(
+        style,
+        sequence_parallel=random.random() < 0.5,
+        p2p_sync=random.random() < 0.5,
+        sharded=random.random() < 0.5,
+        buckets=random.randint(1, 3),
+        run_ahead=random.choice((16, 128, 1000)),
+    )
 
 
 def _rows(found: Iterable[Result]) -> Iterator[dict[str, Any]]:

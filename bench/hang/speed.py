@@ -16,11 +16,21 @@ from rankpulse.bench.hang import dumps, faults
 from rankpulse.bench.hang.layout import Layout
 from rankpulse.bench.hang.program import Style
 from rankpulse.bench.hang.trials import hang
-from rankpulse.core import culprit, snapshot_codec
-from rankpulse.core.snapshot import Snapshot
+from rankpulse.core import snapshot_codec
+from rankpulse.core.diagnosing import diagnose
+from rankpulse.core.snapshot import Group, Job, Rank, Snapshot
+from rankpulse.core.snapshot_nodes import Node
 
 SHARES: Final = (0.0, 0.2)
 TURNS: Final = 3  # the one that other processes disturbed least counts
+PER_NODE: Final = 8
+STACK: Final = (
+    "train.py:210 main",
+    "train.py:140 train_step",
+    "megatron/core/pipeline_parallel/schedules.py:1327 forward_backward_pipelining_without_interleaving",
+    "megatron/core/pipeline_parallel/p2p_communication.py:412 recv_forward",
+    "torch/distributed/distributed_c10d.py:2806 all_reduce",
+)
 
 
 def measured(layout: Layout, style: Style) -> list[dict[str, Any]]:
@@ -36,9 +46,30 @@ def _measured(kind: str, layout: Layout, style: Style) -> list[dict[str, Any]]:
     for share in SHARES:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             left = dumps.without(rows, share, random)
-            Path(file.name).write_bytes(msgspec.json.encode(Snapshot(ranks=tuple(left), groups=groups)))
+            Path(file.name).write_bytes(msgspec.json.encode(_whole(left, groups)))
             told.append({"fault": kind, "missing": share, **_best(file.name)})
     return told
+
+
+def _whole(rows: list[Rank], groups: tuple[Group, ...]) -> Snapshot:
+    """As agents tell it: where a rank runs, what kernel and Python say of it, and a report of every node."""
+    ranks = tuple(
+        msgspec.structs.replace(
+            row, node=_node(row.rank), gpu=row.rank % PER_NODE, pid=1000 + row.rank, step=7, step_age_s=90.0,
+            phase="step", state="S", wchan="futex_wait_queue", stack=STACK, cpu_moving=False, beat_age_s=0.4,
+            alive=True, log=("step 7", "loss 2.31"),
+        )
+        for row in rows
+    )  # fmt: skip
+    nodes = tuple(
+        Node(_node(rank), silent_s=0.4, probe="answered", kernel=("eth0: link up",), addresses=(f"10.0.0.{rank}",))
+        for rank in range(0, len(rows), PER_NODE)
+    )
+    return Snapshot(10_000.0, Job("job", len(rows), still_s=90.0), ranks, groups, nodes=nodes)
+
+
+def _node(rank: int) -> str:
+    return f"node-{rank // PER_NODE:04d}"
 
 
 def _best(file: str) -> dict[str, Any]:
@@ -53,7 +84,7 @@ def _diagnose(file: str) -> dict[str, Any]:
     data = Path(file).read_bytes()
     snapshot = snapshot_codec.decode(data)
     read = time.perf_counter()
-    found = culprit.find(snapshot.ranks, snapshot.groups)
+    found = diagnose(snapshot)
     ended = time.perf_counter()
     return {
         "ranks": len(snapshot.ranks),
@@ -62,7 +93,7 @@ def _diagnose(file: str) -> dict[str, Any]:
         "judged_s": round(ended - read, 2),
         "cpu_s": round(time.process_time() - worked, 2),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "kind": found.kind,
+        "kind": found.klass,
     }
 
 

@@ -1,7 +1,7 @@
 """One trial: a job runs into a fault, stops, and every rule says who it was, by the dumps alone."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
@@ -50,17 +50,17 @@ def hang(kind: str, layout: Layout, random: Random, style: Style | None = None, 
         programs = [stage_program(stage, layout.pp, drawn) for stage in range(layout.pp)]
         fault = faults.draw(kind, layout, programs, random)
         machine = Machine(layout, programs, fault, drawn.run_ahead, blocking)
-        _undisturbed(machine)
+        undisturbed(machine.run)
         if not any(rank.ended for rank in machine.ranks):
             return Hang(layout, fault, machine)
     raise RuntimeError(f"{TRIES} faults of kind {kind} stopped no job")
 
 
-def _undisturbed(machine: Machine) -> None:
+def undisturbed(run: Callable[[], None]) -> None:
     """Without looking for garbage: there are millions of living entries and no cycles."""
     gc.disable()
     try:
-        machine.run()
+        run()
     finally:
         gc.enable()
 
@@ -71,9 +71,11 @@ def judged(hang: Hang, rows: list[s.Rank], groups: tuple[s.Group, ...]) -> Itera
         yield name, score(answer, hang.fault)
 
 
-def answers(rows: list[s.Rank], groups: tuple[s.Group, ...]) -> Iterator[tuple[str, Answer]]:
-    """By name of the rule."""
+def answers(rows: list[s.Rank], groups: tuple[s.Group, ...], beside: bool = True) -> Iterator[tuple[str, Answer]]:
+    """By name of the rule: ours, and the usual ones `beside` it."""
     yield "wait-for graph", ours(culprit.find(rows, groups))
+    if not beside:
+        return
     for name, ranks in baselines.all_rules(rows, groups):
         yield name, Answer(True, frozenset(ranks))
 
@@ -105,10 +107,13 @@ def score(answer: Answer, fault: Fault) -> Score:
     return Score(exact, answer.sure and not exact, contains, len(answer.ranks), first)
 
 
-def rows_of(hang: Hang, recorder: str, shares: Sequence[float], random: Random) -> Iterator[tuple[float, list[s.Rank]]]:
-    """The dumps of the same hang, with more and more of them missing, and with the culprit's own missing alone."""
+def rows_of(
+    hang: Hang, recorder: str, shares: Sequence[float], random: Random, own: bool = True
+) -> Iterator[tuple[float, list[s.Rank]]]:
+    """The dumps of the same hang, with more and more of them missing; and, if `own`, with the culprit's alone."""
     rows = dumps.ranks(hang.machine, recorder)
     for share in shares:
         yield share, dumps.without(rows, share, random)
-    own = hang.fault.rank
-    yield OWN, [s.Rank(row.rank, dump="no answer") if row.rank == own else row for row in rows]
+    if own:
+        guilty = hang.fault.rank
+        yield OWN, [s.Rank(row.rank, dump="no answer") if row.rank == guilty else row for row in rows]
