@@ -148,6 +148,7 @@ class Agent:
         )
 
     def _probe_server(self) -> ProbeServer:
+        dossiers = self.together.dossiers
         return ProbeServer(
             self.node,
             self._settings.probe,
@@ -156,7 +157,7 @@ class Agent:
             name=self._host.name,
             clock=self._clock.monotonic,
             log=self._log,
-            more={look_evidence.COLLECT: self.together.dossiers.answer},
+            more={look_evidence.COLLECT: dossiers.answer, look_evidence.DUMP: dossiers.fetch},
         )
 
     def _together(self, emit: Callable[[Fact], None]) -> Together:
@@ -176,6 +177,7 @@ class Agent:
             self._spool,
             self._settings.preflight,
             self._able,
+            self._settings.evidence,
         )
 
     def _make_beat(self, inc: int, seq: int, at: float) -> Beat:

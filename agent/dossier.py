@@ -1,25 +1,29 @@
 """The evidence of this node for one order: collected once, told to the monitor that asks directly and to the store."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from rankpulse.agent import stacks
-from rankpulse.agent.evidence import Evidence, Seen
+import msgspec
+
+from rankpulse.agent import composing
+from rankpulse.agent.aside import Aside, TooSlow
+from rankpulse.agent.dumps import Dumps
+from rankpulse.agent.gathering import Gathered, Gathering
 from rankpulse.agent.watch import Who, Worker, Workers
 from rankpulse.core import dossier, look, look_evidence, reducing
 from rankpulse.core.codec import Refused
-from rankpulse.core.dossier import Part
+from rankpulse.core.dossier import Dump, Part
 from rankpulse.core.evidence import Row
 from rankpulse.core.look_evidence import Collect
 from rankpulse.core.records import RunRow
-from rankpulse.core.snapshot import Rank
-from rankpulse.core.snapshot_nodes import Node
 
 KEPT: Final = 16  # collections of late
 KEPT_S: Final = 30.0  # older ones are no answer any more
 AT_ONCE: Final = 4
+_DUMPS_S: Final = 0.2  # for writing them down; what is begun goes on
 
 
 class Collected(NamedTuple):
@@ -32,18 +36,28 @@ class Collected(NamedTuple):
 
 @dataclass(slots=True)
 class Dossiers:
-    """`utc`, `monotonic`: the clocks."""
+    """`utc`, `monotonic`: the clocks. `redact`: of frames only file names and functions, of environments nothing."""
 
     node: str
     workers: Workers
-    evidence: Evidence
+    gathering: Gathering
+    dumps: Dumps
     utc: Callable[[], float]
     monotonic: Callable[[], float]
+    redact: bool = False
     _kept: dict[Collect, tuple[float, asyncio.Task[Collected]]] = field(default_factory=dict)
+    _disk: Aside = field(default_factory=lambda: Aside("rankpulse-dumps", 1))
 
     async def answer(self, said: look.Ask) -> bytes:
-        """To a direct question. Raises `Refused`."""
+        """To a direct question for evidence. Raises `Refused`."""
         return dossier.encode((await self.of(look_evidence.collect_of(said))).part)
+
+    async def fetch(self, said: look.Ask) -> bytes:
+        """To a direct question for a piece of a dump. Raises `Refused`."""
+        try:
+            return look_evidence.chunk(await self._disk.call(2.0, self.dumps.piece, look_evidence.fetch_of(said)))
+        except TooSlow as error:
+            raise Refused(f"the disk of the dumps does not answer: {error}") from None
 
     async def of(self, about: Collect, more: Iterable[Worker] = ()) -> Collected:
         """What there is for this order; whoever comes second gets what the first one got. Raises `Refused`."""
@@ -60,7 +74,8 @@ class Dossiers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.evidence.close()
+        self.gathering.close()
+        self._disk.close()
 
     def _forget(self, now: float) -> None:
         """What is too old, what failed, and the eldest of too many."""
@@ -76,26 +91,49 @@ class Dossiers:
         found = [*self.workers.of_round(about.run_uid, about.round), *more]
         workers: dict[Who, Worker] = {(one.pid, one.start): one for one in found}
         at = self.utc()
-        seen = await self.evidence.look(workers.values())
+        gathered = await self.gathering.of(list(workers.values()))
+        dumps, lost, stuck = await self._written(gathered, at, about)
+        part = await asyncio.to_thread(self._part, gathered, at, about, dumps, lost, stuck)
+        run = next((one.who.run for one in workers.values()), None)
+        return Collected([one.row for one in gathered.seen], part, run)
+
+    def _part(
+        self,
+        gathered: Gathered,
+        at: float,
+        about: Collect,
+        dumps: list[Dump],
+        lost: tuple[str, ...],
+        stuck: bool | None,
+    ) -> Part:
+        """Milliseconds for each rank that has much to tell: not on the loop."""
+        ranks = tuple(composing.rank(self.node, gathered, seen, redact=self.redact) for seen in gathered.seen)
         part = Part(
             node=self.node,
             order_id=about.order_id,
             taken_at=at,
-            ranks=tuple(_rank(self.node, one) for one in seen),
-            report=Node(self.node),
+            ranks=ranks,
+            report=composing.report(self.node, gathered, time.monotonic(), disk_stuck=stuck),
+            devices=gathered.use.devices,
+            dumps=tuple(dumps),
+            left_out=(*lost, *composing.left_out(gathered)),
         )
-        run = next((one.who.run for one in workers.values()), None)
-        return Collected([one.row for one in seen], reducing.fit_part(part), run)
+        return reducing.fit_part(part)
 
+    async def _written(
+        self, gathered: Gathered, at: float, about: Collect
+    ) -> tuple[list[Dump], tuple[str, ...], bool | None]:
+        """The dumps on disk; why there are none; whether the disk hangs."""
+        contents = composing.dumps(
+            self.node, gathered, {"taken_at": at, **msgspec.to_builtins(about)}, redact=self.redact
+        )
+        try:
+            return await self._disk.call(_DUMPS_S, self._write, at, about.order_id, contents), (), False
+        except TooSlow as error:
+            return [], (f"dumps: {error}",), True if self._disk.hanging else None
+        except OSError as error:
+            return [], (f"dumps: {error.strerror or error}",), None
 
-def _rank(node: str, seen: Seen) -> Rank:
-    row, positions = seen.row, seen.trace.positions
-    return Rank(
-        row.rank, node, pid=row.pid, state=row.state, wchan=row.wchan, cpu_moving=row.cpu_moving,
-        alive=row.state not in ("X", "Z"), dump="" if positions else _why(row.server), positions=positions,
-        stack=stacks.main_thread(seen.python.text), gil_held=seen.held,
-    )  # fmt: skip
-
-
-def _why(server: str) -> str:
-    return "its flight recorder is empty: is TORCH_FR_BUFFER_SIZE set?" if server == "ok" else server
+    def _write(self, at: float, order_id: str, contents: dict[int, dict[str, Any]]) -> list[Dump]:
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at)) + f"-{int(at * 1000) % 1000:03d}"
+        return self.dumps.write(stamp, order_id, contents)

@@ -163,7 +163,11 @@ def _kernel_row(worker: Worker, before: int | None, seconds: float) -> Row:
 def is_busy(ticks: int, seconds: float) -> bool:
     """Whether so much CPU in so much time is work of its own. One that waits uses a little, too: a full recorder takes
     tens of milliseconds to tell, and each thread that waits for Python's lock looks for it 200 times a second."""
-    return ticks > _BUSY_SHARE * seconds * _TICKS_PER_S
+    return ticks > busy_ticks(seconds)
+
+
+def busy_ticks(seconds: float) -> float:
+    return _BUSY_SHARE * seconds * _TICKS_PER_S
 
 
 def _cpu(worker: Worker) -> int | None:

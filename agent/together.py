@@ -1,7 +1,9 @@
 """Everything on this node that has to do with rounds and orders, put together: torchruns, holders, mirror, presence."""
 
 import asyncio
+import os
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,9 +13,12 @@ from rankpulse.agent import seats
 from rankpulse.agent.checkpoints import Checkpoints
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.dossier import Dossiers
+from rankpulse.agent.dumps import Dumps
 from rankpulse.agent.evidence import Evidence
 from rankpulse.agent.facts import Fact
-from rankpulse.agent.folder import Folder
+from rankpulse.agent.folder import BadFolder, Folder, private
+from rankpulse.agent.gathering import Gathering
+from rankpulse.agent.gpus import Gpus
 from rankpulse.agent.holders import Holders
 from rankpulse.agent.log import Log
 from rankpulse.agent.mirror import Mirror
@@ -31,14 +36,15 @@ from rankpulse.agent.watch import Who, Workers, alive
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import RunRow
 from rankpulse.core.rendezvous import Timing
-from rankpulse.core.settings import PreflightSettings
+from rankpulse.core.settings import EvidenceSettings, PreflightSettings
 from rankpulse.store.api import Store
 
 
 @dataclass(slots=True)
 class Together:
     """One per agent. `inc`: its incarnation, 0 while the node's name is not ours; `remember`: write the ledger;
-    `gate`: how a node is looked at before it joins; `able`: how a source of the agent does."""
+    `gate`: how a node is looked at before it joins; `able`: how a source of the agent does; `collecting`: what is kept
+    of evidence."""
 
     node: str
     boot_id: str
@@ -55,6 +61,7 @@ class Together:
     folder: Folder | None = None
     gate: PreflightSettings = field(default_factory=PreflightSettings)
     able: Callable[[str, str], None] = lambda _source, _problem: None
+    collecting: EvidenceSettings = field(default_factory=EvidenceSettings)
     timing: Timing = field(default_factory=Timing)
     orders: Orders = field(init=False)
     torchruns: Torchruns = field(init=False)
@@ -81,8 +88,7 @@ class Together:
         self._present = Present(
             self.node, self.keys, self.store, self._mirror, self.clock, self.log, ttl_s, self.inc
         )  # fmt: skip
-        evidence = Evidence(self.workers.run_dir)
-        self.dossiers = Dossiers(self.node, self.workers, evidence, self.clock.utc, self.clock.monotonic)
+        self.dossiers = self._dossiers()
         self.orders = Orders(
             self.node, self.workers, self.torchruns, self.holders, self.dossiers, self.emit,
             self.log, self.rendezvous.push, self.remember, self.folder,
@@ -103,6 +109,25 @@ class Together:
             self.able,
         )  # fmt: skip
 
+    def _dossiers(self) -> Dossiers:
+        gathering = Gathering(Evidence(self.workers.run_dir), Gpus(self.node), time.monotonic)
+        dumps = Dumps(self._dumps_folder(), self.collecting.keep, self.collecting.keep_mb << 20)
+        clock = self.clock
+        return Dossiers(
+            self.node, self.workers, gathering, dumps, clock.utc, clock.monotonic, redact=self.collecting.redact
+        )
+
+    def _dumps_folder(self) -> Folder | None:
+        """A place of its own beside the observations, unless another is set. Without one, dumps are not kept."""
+        path = self.collecting.dir or (os.path.join(self.folder.path, "dumps") if self.folder else "")
+        try:
+            found = private(path) if path and self.collecting.keep else None
+        except BadFolder as error:
+            self.able("dumps", f"dumps of ranks are not kept: {error}")
+            return None
+        self.able("dumps", "")
+        return found
+
     def load(self) -> None:
         """Go on where the agent before this one stopped."""
         self.orders.load()
@@ -112,6 +137,7 @@ class Together:
     def move(self, folder: Folder | None) -> None:
         """The spool lies elsewhere from now on."""
         self.folder = self.orders.folder = folder
+        self.dossiers.dumps.folder = self._dumps_folder()
         self.orders.save()
         self._save()
 

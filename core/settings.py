@@ -85,6 +85,15 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout_s: float = 1.0  # of one look
 
 
+class EvidenceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an agent keeps and tells of its ranks when it is asked what they are doing."""
+
+    dir: str = ""  # of full dumps; "" = dumps/ in the spool directory
+    keep: int = 256  # dumps; 0: none is written
+    keep_mb: int = 64  # of all of them together
+    redact: bool = False  # of stacks only file names and functions, of environments nothing
+
+
 class PreflightSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a node is looked at for before one of its torchruns is in a round."""
 
@@ -150,6 +159,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detect: DetectSettings = DetectSettings()
     agent: AgentSettings = AgentSettings()
     probe: ProbeSettings = ProbeSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     preflight: PreflightSettings = PreflightSettings()
     monitor: MonitorSettings = MonitorSettings()
     policy: PolicySettings = PolicySettings()
@@ -241,6 +251,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "detect": DetectSettings,
     "agent": AgentSettings,
     "probe": ProbeSettings,
+    "evidence": EvidenceSettings,
     "preflight": PreflightSettings,
     "monitor": MonitorSettings,
     "policy": PolicySettings,
@@ -262,6 +273,8 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "agent.scan_interval_s": (0.05, 60),
     "probe.interval_s": (0.05, 60),
     "probe.timeout_s": (0.05, 60),
+    "evidence.keep": (0, 100_000),
+    "evidence.keep_mb": (1, 1 << 20),
     "preflight.gpus": (0, 1024),
     "preflight.look_timeout_s": (0.1, 600),
     **{f"preflight.{name}": (0, 1 << 40) for name in ("run_dir_free_mb", "checkpoint_free_mb")},

@@ -13,7 +13,12 @@ from support import eventually
 from torch_bench import Trainer, trainer, watched
 
 from rankpulse.agent.dossier import Dossiers
+from rankpulse.agent.dumps import Dumps
 from rankpulse.agent.evidence import Evidence
+from rankpulse.agent.folder import private
+from rankpulse.agent.gathering import Gathering
+from rankpulse.agent.gpus import Gpus
+from rankpulse.agent.py_spy import PySpy
 from rankpulse.core.dossier import Part
 from rankpulse.core.look_evidence import Collect
 from rankpulse.core.snapshot import Rank
@@ -38,7 +43,9 @@ def one(place: str) -> Iterator[Trainer]:
 async def collected(run_dir: str, evidence: Evidence | None = None) -> Part:
     """Within its time, whatever they do."""
     with watched(run_dir) as workers:
-        dossiers = Dossiers("n1", workers, evidence or Evidence(run_dir), time.time, time.monotonic)
+        gathering = Gathering(evidence or Evidence(run_dir), Gpus("n1"), time.monotonic, py_spy=PySpy(lambda: None))
+        folder = private(f"{run_dir}/dumps")
+        dossiers = Dossiers("n1", workers, gathering, Dumps(folder, 10, 1 << 20), time.time, time.monotonic)
         began = time.monotonic()
         found = await dossiers.of(Collect(order_id="c1", run_uid="r1", round=2))
         took = time.monotonic() - began
