@@ -27,7 +27,18 @@ def groups(layout: Layout) -> tuple[s.Group, ...]:
 
 def ranks(machine: Machine, recorder: str, sites: bool = True) -> list[s.Rank]:
     """The rows of all ranks."""
-    return [s.Rank(rank.number, positions=tuple(_positions(machine, rank, recorder, sites))) for rank in machine.ranks]
+    return [_row(machine, rank, recorder, sites) for rank in machine.ranks]
+
+
+def renew(rows: list[s.Rank], machine: Machine, recorder: str) -> None:
+    """The rows of those that were touched since the last time, anew."""
+    for number in machine.touched:
+        rows[number] = _row(machine, machine.ranks[number], recorder)
+    machine.touched.clear()
+
+
+def _row(machine: Machine, rank: Rank, recorder: str, sites: bool = True) -> s.Rank:
+    return s.Rank(rank.number, positions=tuple(_positions(machine, rank, recorder, sites)))
 
 
 def without(rows: list[s.Rank], share: float, random: Random) -> list[s.Rank]:

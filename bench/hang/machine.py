@@ -83,6 +83,7 @@ class Machine:
     ) -> None:
         self.layout, self.fault, self.blocking = layout, fault, blocking
         self.run_ahead = 1 if blocking else run_ahead
+        self.touched: set[int] = set()  # ranks of which a dump would say something new, since somebody emptied this
         self.ranks = [Rank(r, programs[layout.stage(r)]) for r in range(layout.size)]
         self._met: dict[tuple[str, int], list[Done]] = {}
         self._legs: dict[tuple[str, int, int, int], Done] = {}
@@ -118,7 +119,7 @@ class Machine:
             self._queued[number] = False
             rank = self.ranks[number]
             while self._host(rank) | self._device(rank):
-                pass
+                self.touched.add(number)
 
     # --- the host
 
@@ -196,6 +197,7 @@ class Machine:
 
     def _start(self, entry: Done, comm: Comm) -> None:
         entry.started = True
+        self.touched.add(entry.rank)
         if entry.call.what == P2P:
             self._meet_legs(entry, comm)
             return
@@ -235,6 +237,7 @@ class Machine:
         rank = self.ranks[entry.rank]
         comm = rank.comms[entry.call.kind]
         entry.completed = True
+        self.touched.add(entry.rank)
         comm.last.append(entry)
         if entry.call.what == COLLECTIVE:
             comm.completed = entry.seq

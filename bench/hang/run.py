@@ -21,7 +21,8 @@ from rankpulse.bench.hang.kept import Kept
 from rankpulse.bench.hang.plan import ALL, BIG, FIELDS, LARGE, SHARES, SHORT, Field, Result, Work, is_full, plan
 from rankpulse.bench.hang.program import Style
 from rankpulse.bench.hang.shared import Base, Lot
-from rankpulse.bench.hang.trials import Hang, Score, answers, hang, judged, rows_of, score
+from rankpulse.bench.hang.trials import Hang, Score, answers, fewer, hang, judged, rows_of, score
+from rankpulse.core.snapshot import Rank
 
 
 def run(
@@ -102,9 +103,9 @@ def _shared(task: Work) -> list[Result]:
     ]
     groups = dumps.groups(field.layout)
 
-    def judge(lot: Lot, stopped: Hang) -> list[Result]:
+    def judge(lot: Lot, stopped: Hang, dumped: list[Rank]) -> list[Result]:
         full, found = is_full(task), []
-        for share, rows in rows_of(stopped, dumps.TIMED, SHARES if full else SHARES[:1], lot.random, own=full):
+        for share, rows in fewer(stopped, dumped, SHARES if full else SHARES[:1], lot.random, own=full):
             told = list(answers(rows, groups, beside=full))
             found += [
                 Result(task.field, lot.fault.kind, dumps.TIMED, share, rule, score(answer, stopped.fault))

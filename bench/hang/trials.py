@@ -111,7 +111,13 @@ def rows_of(
     hang: Hang, recorder: str, shares: Sequence[float], random: Random, own: bool = True
 ) -> Iterator[tuple[float, list[s.Rank]]]:
     """The dumps of the same hang, with more and more of them missing; and, if `own`, with the culprit's alone."""
-    rows = dumps.ranks(hang.machine, recorder)
+    yield from fewer(hang, dumps.ranks(hang.machine, recorder), shares, random, own)
+
+
+def fewer(
+    hang: Hang, rows: list[s.Rank], shares: Sequence[float], random: Random, own: bool
+) -> Iterator[tuple[float, list[s.Rank]]]:
+    """These dumps, so many of them missing."""
     for share in shares:
         yield share, dumps.without(rows, share, random)
     if own:
