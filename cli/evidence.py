@@ -76,8 +76,18 @@ def as_json(place: str, outcomes: list[Outcome]) -> dict[str, Any]:
     }
 
 
-def page(place: str, outcomes: list[Outcome]) -> None:
-    """What came, what did not and why, and what can be done with it."""
+def pickles(place: str, outcomes: list[Outcome]) -> int:
+    """The dumps of ranks that are here, for torch's own analyser; how many. Raises `Failed`."""
+    from rankpulse.cli import torch_pickles
+
+    try:
+        return torch_pickles.write(Path(place), {o.dump.rank: o.path for o in outcomes if o.path and o.dump.rank >= 0})
+    except OSError as error:
+        raise Failed(f"cannot write to {show.plain(place)}: {error.strerror}") from None
+
+
+def page(place: str, outcomes: list[Outcome], made: int = 0) -> None:
+    """What came, what did not and why, and what can be done with it. `made`: pickles for torch's own analyser."""
     out = show.console()
     here = [outcome for outcome in outcomes if not outcome.why]
     total = size(sum(outcome.dump.bytes for outcome in here))
@@ -86,8 +96,17 @@ def page(place: str, outcomes: list[Outcome]) -> None:
         out.print(f"  not from {names_in_words(nodes)}: {show.plain(why)}", soft_wrap=True)
     if any(outcome.dump.rank >= 0 for outcome in here):
         where = show.plain(place)
-        out.print(f"\nwhat froze the job, by them alone:  rankpulse diagnose --flight-recorder {where}", soft_wrap=True)
-        out.print(f"to read one:                        python -m json.tool {show.plain(here[0].path)}", soft_wrap=True)
+        out.print("\nwhat to do with them", style="bold")
+        for command, what in (
+            (f"rankpulse diagnose --flight-recorder {where}", "who froze the job, by these alone"),
+            (f"python -m json.tool {show.plain(here[0].path)}", "read one"),
+            (f"torchfrtrace {where}/torchfrtrace --prefix rank_", "torch's own analyser" + _how(made)),
+        ):
+            out.print(f"  {command}    # {what}", soft_wrap=True)
+
+
+def _how(made: int) -> str:
+    return f", over {made} pickles" if made else "; for that fetch once more with --pickles"
 
 
 def _failures(outcomes: list[Outcome]) -> dict[str, list[str]]:

@@ -229,6 +229,9 @@ def evidence(
     time_s: Annotated[
         float, typer.Option("--time", metavar="SECONDS", help="For all together; the next call goes on.", min=1)
     ] = 120.0,
+    pickles: Annotated[
+        bool, typer.Option("--pickles", help="Also as pickles in DIR/torchfrtrace, for torch's own analyser.")
+    ] = False,
     config: Config = None,
     cluster: Cluster = None,
     store: Store = None,
@@ -246,7 +249,8 @@ def evidence(
     from rankpulse.cli import show
 
     place, outcomes = asyncio.run(room.fetch(settings, incident, out, rank or (), time_s))
-    show.as_json(room.as_json(place, outcomes)) if as_json else room.page(place, outcomes)
+    made = room.pickles(place, outcomes) if pickles else 0
+    show.as_json(room.as_json(place, outcomes)) if as_json else room.page(place, outcomes, made)
     raise typer.Exit(1 if any(outcome.why for outcome in outcomes) else 0)
 
 

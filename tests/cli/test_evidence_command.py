@@ -3,6 +3,9 @@
 import asyncio
 import gzip
 import json
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 
 from rankpulse.agent.log import Log
 from rankpulse.agent.probe import ProbeServer
+from rankpulse.cli import torch_pickles
 from rankpulse.cli.main import app
 from rankpulse.core import codec, look, look_evidence
 from rankpulse.core.codec import Refused
@@ -124,9 +128,20 @@ class Case:
 
 
 def content(rank: int) -> bytes:
-    seq = rank + 1
-    entry = {"process_group": ["0", "default_pg"], "collective_seq_id": seq, "profiling_name": "gloo:all_reduce"}
-    return json.dumps({"version": "2.10", "entries": [entry], "padding": "x" * 5 * PIECE}).encode()
+    """What an agent keeps of a rank: the flight recorder among other things. Rank 3 has called one less."""
+    entries = [
+        {"process_group": ["0", "default_pg"], "collective_seq_id": seq, "profiling_name": "gloo:all_reduce",
+         "pg_id": 0, "p2p_seq_id": 0, "record_id": seq - 1, "op_id": seq, "is_p2p": False, "state": "scheduled",
+         "retired": seq < 3, "input_sizes": [[4]], "output_sizes": [[4]], "input_dtypes": ["Float"],
+         "output_dtypes": ["Float"], "time_created_ns": 1000 + seq, "timeout_ms": 60000, "thread_id": "1"}
+        for seq in range(1, 3 if rank == 3 else 4)
+    ]  # fmt: skip
+    trace = {
+        "version": "2.10",
+        "entries": entries,
+        "pg_config": {"": {"desc": "", "name": "", "ranks": "[0, 1, 2, 3]"}},
+    }
+    return json.dumps({"flight_recorder": trace, "stack": "x" * 5 * PIECE}).encode()
 
 
 @pytest.fixture
@@ -154,6 +169,28 @@ def test_all_dumps_come_whole_and_the_diagnosis_reads_them(case: Case) -> None:
     assert not list(case.out.rglob("*.part"))
     done = CliRunner().invoke(app, ["diagnose", "--flight-recorder", str(case.out), "--json"])
     assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["culprits"]["ranks"] == [3]
+
+
+def test_torchs_own_analyser_reads_the_pickles(case: Case) -> None:
+    two_nodes(case)
+    for node in ("n0", "n1"):
+        case.node(node, case.agents.start(node))
+    code, out, _ = case.run("--pickles")
+    assert code == 0
+    assert f"torchfrtrace {case.out}/torchfrtrace --prefix rank_" in out
+    analyser = shutil.which("torchfrtrace", path=str(Path(sys.executable).parent))
+    if analyser is None:
+        pytest.skip("torch is not installed here")
+    command = [analyser, str(case.out / "torchfrtrace"), "--prefix", "rank_"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "missing ranks: {3}" in done.stdout + done.stderr
+
+
+def test_a_dump_without_a_flight_recorder_makes_no_pickle(tmp_path: Path) -> None:
+    for rank, text in enumerate(('{"stack": "x"}', '{"flight_recorder": "left out"}', "no json", '{"entries": 7}')):
+        (tmp_path / f"rank{rank}.json").write_text(text)
+    assert torch_pickles.write(tmp_path, {rank: str(tmp_path / f"rank{rank}.json") for rank in range(4)}) == 0
 
 
 def test_what_is_there_is_not_asked_for_again(case: Case) -> None:
