@@ -58,12 +58,20 @@ def headline(i: Incident, found: Finding | None) -> str:
     text = found.summary if agreed and found is not None and found.summary else i.summary
     row = found.culprits[0] if agreed and found is not None and len(found.culprits) == 1 else None
     if row is None:
-        return text or f"{i.klass}: nothing more is known"
+        return f"{text or i.klass}{_where(i) if agreed else ''}"
     name = f"rank {row.rank}"
     named = text.startswith(f"{name} ") and not text.startswith(f"{name} on ")
     text = rank_words.place(row) + text[len(name) :] if named else text
     facts = rank_words.facts(row)
     return f"{text} [{facts}]" if facts else text
+
+
+def _where(i: Incident) -> str:
+    """Of several culprits: who they are, and on which nodes."""
+    if len(i.culprits) < 2:
+        return ""
+    nodes = (member.node for member in i.culprits)
+    return f" [{ranks_in_words(member.rank for member in i.culprits)} on {names_in_words(nodes)}]"
 
 
 def _head(i: Incident, found: Finding | None) -> Iterator[tuple[str, object]]:
@@ -94,6 +102,8 @@ def _sections(i: Incident, found: Finding | None) -> Iterator[tuple[str, Iterabl
     if found is None:
         return
     yield "where ranks are, outliers first", _cut(found.stacks)
+    if not found.culprits:
+        yield "ranks that are not where the others are", _outliers(found)
     for row in found.culprits[:1]:
         yield f"rank {row.rank}'s stack, innermost last (>: the frame that matters)", _stack(row)
     yield "their machines", _cut(found.machines)
@@ -167,6 +177,12 @@ def _stack(row: Rank) -> Iterator[str]:
         yield f"  {len(row.stack) - FRAMES_MAX} frames before"
     for place, frame in list(enumerate(row.stack))[-FRAMES_MAX:]:
         yield f"{'>' if place == told else ' '} {frame[:200]}"
+
+
+def _outliers(found: Finding) -> Iterator[str]:
+    for row in found.outliers[:ONE_BY_ONE]:
+        told = [rank_words.activity(row), rank_words.facts(row)]
+        yield f"{rank_words.place(row)}: {', '.join(filter(None, told)) or 'nothing is known of it'}"
 
 
 def _missing(found: Finding) -> Iterator[str]:

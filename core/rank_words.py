@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rankpulse.core.signatures import words
-from rankpulse.core.snapshot import COMPLETED, Position, Rank
+from rankpulse.core.snapshot import COMPLETED, Loaders, Position, Rank
 from rankpulse.core.stacks import IN_WORDS, UNSEEN, doing
 from rankpulse.core.words import printable
 
@@ -107,10 +107,20 @@ def _facts(rank: Rank) -> Iterator[str]:
         yield f"step {rank.step}"
     if rank.phase:
         yield f"phase {printable(rank.phase, 40)}"
+    if rank.loaders is not None:
+        yield _loaders(rank.loaders)
     if rank.unacked:
         yield f"unacknowledged by {printable(', '.join(rank.unacked[:4]), 160)}"
     if rank.dump:
         yield f"no positions: {printable(rank.dump, 80)}"
+
+
+def _loaders(loaders: Loaders) -> str:
+    counts = ((loaders.alive, "alive"), (loaders.dead, "dead"))
+    told = [f"{number} {word}" for number, word in counts if number is not None]
+    told += ["at work" if loaders.busy else "idle"] if loaders.busy is not None else []
+    told += [STATES.get(loaders.state, "")] if loaders.state == "D" else []
+    return f"data loader workers: {', '.join(told) or 'not known'}"
 
 
 def _wchan(rank: Rank) -> str:

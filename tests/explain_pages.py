@@ -57,7 +57,7 @@ def lock() -> tuple[Incident, Finding]:
     )
     row = Rank(
         7, "gpu00", 7, 4711, 810, phase="train", state="S", wchan="futex_wait_queue", cpu_moving=False,
-        stack=(*LOOP, "metrics.py:88 publish", "threading.py:331 wait"),
+        stack=(*LOOP, "metrics.py:88 publish", "locks.py:31 acquire"),
         positions=(Position("world", 41, 41, 41),),
     )  # fmt: skip
     waits = "group world (data parallel), collective 42: ranks 0-6, 8-31 wait in all_reduce 1024 float32; rank 7 has "
@@ -169,8 +169,9 @@ def unknown() -> tuple[Incident, Finding]:
     return told, finding(
         told,
         kind="unknown",
+        outliers=(Rank(9, "gpu01", 1, 4809, 810, state="R", cpu_moving=True, phase="train"),),
         asked=("gpu00", "gpu01"),
-        missing=tuple(Missing(r, f"gpu0{r // 8}", "no address for direct looks") for r in range(16)),
+        missing=tuple(Missing(r, f"gpu0{r // 8}", "no address for direct looks") for r in range(16) if r != 9),
     )
 
 
