@@ -10,6 +10,7 @@ from rankpulse.core.waiting import Meeting, Waits
 from rankpulse.core.words import printable
 
 LINES_MAX: Final = 6
+SPANS_MAX: Final = 4  # of ranks in a line: those of a data parallel group are no neighbours
 KINDS: Final = {
     "dp": "data parallel",
     "tp": "tensor parallel",
@@ -58,12 +59,12 @@ def _parts(waits: Waits, meeting: Meeting) -> Iterator[str]:
         callers.setdefault(signatures.words(op), []).append(rank)
     many = sorted(callers.items(), key=lambda item: -len(item[1]))
     for what, ranks in many[:4]:
-        yield f"{ranks_in_words(ranks)} wait{'s' * (len(ranks) == 1)} in {what}"
+        yield f"{ranks_in_words(ranks, SPANS_MAX)} wait{'s' * (len(ranks) == 1)} in {what}"
     late, unseen = waits.late[meeting], waits.unseen[meeting]
     if late:
-        yield f"{ranks_in_words(late)} {'has' if len(late) == 1 else 'have'} not come"
+        yield f"{ranks_in_words(late, SPANS_MAX)} {'has' if len(late) == 1 else 'have'} not come"
     if unseen:
-        yield f"whether {ranks_in_words(unseen)} came is not known"
+        yield f"whether {ranks_in_words(unseen, SPANS_MAX)} came is not known"
     if not late and not unseen:
         yield "all have come"
 
@@ -73,4 +74,4 @@ def _rest(waits: Waits, found: list[Meeting], blamed: set[int]) -> Iterator[str]
     near = {rank for meeting in found for rank in waits.inside[meeting]} | blamed
     far = [rank for rank in waits.of if rank not in near]
     if far and blamed:
-        yield f"{len(far)} more wait for those in turn: {ranks_in_words(far)}"
+        yield f"{len(far)} more wait for those in turn: {ranks_in_words(far, SPANS_MAX)}"
