@@ -43,4 +43,9 @@ async def _dump(program: str, pid: int, gate: asyncio.Semaphore, until: float) -
             said = await children.run([program, "dump", "--nonblocking", "--pid", str(pid)], left)
         except OSError:
             return ""
-    return said.output.decode("utf-8", "replace") if said.code == 0 else ""
+    return threads_of(said.output.decode("utf-8", "replace")) if said.code == 0 else ""
+
+
+def threads_of(text: str) -> str:
+    """Without what it says first: the command line, which may hold secrets, and whatever else somebody put there."""
+    return text[text.rfind("\nPython v") + 1 :]
