@@ -1,16 +1,20 @@
 """`rankpulse explain` with what the evidence came to: pages as they are printed, and what no page may do."""
 
+import contextlib
+import io
 import json
 from typing import Any
 
 import explain_pages as pages
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rankpulse.cli import advice, explain
 from rankpulse.core import diagnosis
-from rankpulse.core.records import Finding, Incident, Member, Missing
-from rankpulse.core.snapshot import Rank
+from rankpulse.core.records import Before, Counts, DumpRow, Finding, Incident, Member, Missing
+from rankpulse.core.snapshot import Loaders, Operation, Position, Rank
 from rankpulse.core.verdict import KINDS
 
 
@@ -80,3 +84,70 @@ def test_the_json_is_the_incident_with_its_finding() -> None:
     assert msgspec.convert(tree["finding"], Finding) == found
     assert tree["what_to_do"][0] == advice.next_step(told)
     assert explain.as_json(*pages.death())["finding"] is None
+
+
+texts = st.text(max_size=20)
+numbers = st.none() | st.integers(-(2**40), 2**40)
+truths = st.none() | st.booleans()
+operations = st.builds(Operation, seq=st.integers(-1, 99), op=texts, peer=numbers, state=texts, site=texts)
+ranks = st.builds(
+    Rank,
+    rank=st.integers(0, 2**20),
+    node=texts,
+    gpu=numbers,
+    pid=numbers,
+    step=numbers,
+    phase=texts,
+    state=texts | st.sampled_from("RSDTtZX"),
+    wchan=texts,
+    stack=st.lists(texts, max_size=40).map(tuple),
+    cpu_moving=truths,
+    io_moving=truths,
+    gil_held=truths,
+    alive=truths,
+    exit_code=numbers,
+    error=texts,
+    gpu_util=st.none() | st.floats(),
+    loaders=st.none() | st.builds(Loaders, alive=numbers, dead=numbers, busy=truths, state=texts),
+    unacked=st.lists(texts, max_size=6).map(tuple),
+    positions=st.lists(
+        st.builds(
+            Position, group=texts, enqueued=numbers, started=numbers, completed=numbers,
+            open=st.lists(operations, max_size=3).map(tuple),
+        ),
+        max_size=6,
+    ).map(tuple),
+)  # fmt: skip
+lines = st.lists(texts, max_size=20).map(tuple)
+findings = st.builds(
+    Finding,
+    id=texts,
+    at=st.floats(),
+    klass=st.sampled_from([*KINDS, "x"]),
+    kind=texts,
+    summary=texts,
+    hints=lines,
+    waits=lines,
+    machines=lines,
+    stacks=lines,
+    also=lines,
+    culprits=st.lists(ranks, max_size=3).map(tuple),
+    outliers=st.lists(ranks, max_size=3).map(tuple),
+    dumps=st.lists(st.builds(DumpRow, texts, st.integers(-1, 9), texts, st.integers(0, 2**40)), max_size=4).map(tuple),
+    missing=st.lists(st.builds(Missing, st.integers(0, 99), texts, texts), max_size=9).map(tuple),
+    asked=lines,
+    answered=lines,
+    counts=st.builds(Counts, *(st.integers(0, 2**31) for _ in range(4))),
+    seen=st.builds(Before, st.integers(0, 99), lines, texts),
+)
+
+
+@given(found=findings, klass=st.sampled_from([*KINDS, "x"]))
+def test_whatever_a_finding_holds_there_is_a_page(found: Finding, klass: str) -> None:
+    members = tuple(Member(row.rank, row.node, 0, 1, 1) for row in found.culprits)
+    told = Incident(id="i", klass=klass, state="open", opened_at=0.0, culprits=members, action="page")
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        explain.page(told, found)
+    assert all(char.isprintable() for line in text.getvalue().split("\n") for char in line)
+    json.dumps(explain.as_json(told, found))
