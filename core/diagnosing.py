@@ -10,6 +10,7 @@ import msgspec
 
 from rankpulse.core import policy, signs, told_machines, told_waits
 from rankpulse.core import verdict as v
+from rankpulse.core.causes_cut import of_cut
 from rankpulse.core.causes_endings import of_endings
 from rankpulse.core.causes_exits import numerical, of_exits
 from rankpulse.core.causes_hang import of_culprits
@@ -114,12 +115,12 @@ def _by_waiting(scene: Scene) -> Cause | None:
     if scene.moves is True:
         return None
     found = scene.lagging
+    cut = of_cut(scene, found)
     if found.kind in (MISMATCH, OUT_OF_STEP):
-        return of_mismatch(scene, found)
-    ports = of_ports(scene)
-    named = of_culprits(scene, found)
-    if ports is not None and (named is None or named.klass in (v.COLLECTIVE_HANG, v.NETWORK_STALL)):
-        return ports
+        return cut or of_mismatch(scene, found)
+    network, named = of_ports(scene) or cut, of_culprits(scene, found)
+    if network is not None and (named is None or named.klass in (v.COLLECTIVE_HANG, v.NETWORK_STALL)):
+        return network
     stuck = _watchdog_first(scene, named) if named is not None else None
     return stuck or of_phase_of_all(scene, found) or of_stall(scene, found)
 

@@ -88,10 +88,11 @@ def _ahead(scene: Scene, ranks: Iterable[int]) -> bool:
 
 def _plain(scene: Scene, ranks: Iterable[int]) -> bool:
     """Whether these are seen not to be in any collective, whatever their positions say."""
-    return all(_out_of_it(scene.ranks[rank]) for rank in ranks)
+    return all(is_out_of_it(scene.ranks[rank]) for rank in ranks)
 
 
-def _out_of_it(rank: Rank) -> bool:
+def is_out_of_it(rank: Rank) -> bool:
+    """Whether this one is seen to be elsewhere than in a collective."""
     stopped = rank.state in ("T", "t", "Z", "X") or rank.alive is False or rank.pulse == "paused"
     asleep = rank.state == "D" and st.of_stack(rank.stack).what not in WAITING
     return stopped or asleep or bool(rank.gil_held) or doing(rank).what not in (*WAITING, st.UNSEEN)
@@ -117,7 +118,7 @@ def _left(scene: Scene) -> Laggards | None:
 
 
 def _elsewhere(scene: Scene) -> Laggards | None:
-    out = [rank for rank in scene.snap.ranks if _out_of_it(rank)]
+    out = [rank for rank in scene.snap.ranks if is_out_of_it(rank)]
     apart = {rank.rank for rank in out}
     inside = [rank for rank in scene.snap.ranks if rank.rank not in apart and _waits(rank)]
     if out and inside and len(out) <= MOST * (len(out) + len(inside)):
