@@ -94,12 +94,13 @@ def page(place: str, outcomes: list[Outcome], made: int = 0) -> None:
     out.print(f"{len(here)} of {len(outcomes)} dumps ({total}) are in {show.plain(place)}", soft_wrap=True)
     for why, nodes in _failures(outcomes).items():
         out.print(f"  not from {names_in_words(nodes)}: {show.plain(why)}", soft_wrap=True)
-    if any(outcome.dump.rank >= 0 for outcome in here):
+    ranks = [outcome.path for outcome in here if outcome.dump.rank >= 0]
+    if ranks:
         where = show.plain(place)
         out.print("\nwhat to do with them", style="bold")
         for command, what in (
             (f"rankpulse diagnose --flight-recorder {where}", "who froze the job, by these alone"),
-            (f"python -m json.tool {show.plain(here[0].path)}", "read one"),
+            (f"python -m json.tool {show.plain(ranks[0])}", "read one"),
             (f"torchfrtrace {where}/torchfrtrace --prefix rank_", "torch's own analyser" + _how(made)),
         ):
             out.print(f"  {command}    # {what}", soft_wrap=True)

@@ -22,7 +22,7 @@ from rankpulse.core.stacks import ranks_in_words
 
 ONE_BY_ONE: Final = 4  # culprits; more are counted
 LINES_MAX: Final = 12  # of a section
-FRAMES_MAX: Final = 24  # of a stack
+FRAMES_MAX: Final = 14  # of a stack
 TRAIL_MAX: Final = 60
 GROUPED_MAX: Final = 6
 

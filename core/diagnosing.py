@@ -30,6 +30,7 @@ from rankpulse.core.scene import Scene as Facts
 from rankpulse.core.snapshot import Snapshot
 from rankpulse.core.stacks import folded, in_words
 from rankpulse.core.verdict import Cause, Culprits, Verdict
+from rankpulse.core.waiting import Waits
 
 STACKS_TOLD = 8
 JUST_BEFORE_S = 60.0
@@ -220,10 +221,17 @@ def _is_other(one: Cause, cause: Cause) -> bool:
     )
 
 
+def _waiting(scene: Scene) -> frozenset[int]:
+    """Those that are inside of something, by their positions."""
+    found: Waits | None = scene.kept.get("waits")
+    return frozenset(found.of) if found is not None else frozenset()
+
+
 def _verdict(scene: Scene, cause: Cause, also: tuple[Cause, ...]) -> Verdict:
     guilty = set(cause.culprits.ranks)
     harmless = (v.FINISHED, v.STOPPED_BY_USER, v.SIDECAR_DEAD, v.CONTROL_PLANE_DELAY, v.MONITOR_BLIND)
     calm = cause.klass in harmless or scene.moves is True
+    waiting = _waiting(scene)
     return Verdict(
         klass=cause.klass,
         kind=cause.family,
@@ -242,7 +250,7 @@ def _verdict(scene: Scene, cause: Cause, also: tuple[Cause, ...]) -> Verdict:
         seen=past(scene, cause).seen,
         waits=() if calm else told_waits.told(scene.kept.get("waits"), guilty, scene.snap.groups),
         machines=told_machines.told(scene, cause.culprits.nodes),
-        stacks=tuple(in_words(fold) for fold in folded(scene.snap.ranks)[:STACKS_TOLD]),
+        stacks=tuple(in_words(fold, waiting) for fold in folded(scene.snap.ranks)[:STACKS_TOLD]),
         also=also,
         unread=scene.snap.unread,
     )

@@ -6,7 +6,7 @@ lock, a queue, a socket) mean what called them.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -149,9 +149,13 @@ def folded(ranks: Iterable[Rank]) -> list[Fold]:
     return sorted(folds, key=lambda fold: (len(fold.ranks), fold.ranks))
 
 
-def in_words(fold: Fold) -> str:
+def in_words(fold: Fold, waiting: Container[int] = ()) -> str:
+    """`waiting`: ranks that are inside of a collective; that of a backward pass is called below any frame of Python."""
+    what = IN_WORDS[fold.doing.what]
+    if fold.doing.what in (USER, UNSEEN, LOCK) and all(rank in waiting for rank in fold.ranks):
+        what = IN_WORDS[COLLECTIVE]
     where = f" ({fold.doing.frame})" if fold.doing.frame else ""
-    return f"{ranks_in_words(fold.ranks)}: {IN_WORDS[fold.doing.what]}{where}"
+    return f"{ranks_in_words(fold.ranks)}: {what}{where}"
 
 
 def ranks_in_words(ranks: Iterable[int], most: int = 8) -> str:

@@ -56,6 +56,17 @@ def test_where_nobody_lags_the_collective_is_told_that_does_not_end() -> None:
     )
 
 
+def test_whoever_waits_below_python_is_said_to_be_in_a_collective() -> None:
+    snap = standing()
+    for rank in snap["ranks"]:
+        rank["stack"] = ["train.py:90 train", "torch/autograd/graph.py:979 _engine_run_backward"]
+    snap["ranks"][7] |= {"positions": came_not(42), "stack": ["train.py:90 train", "metrics.py:7 publish"]}
+    assert verdict(snap).stacks == (
+        "rank 7: in the program's own code (metrics.py:7 publish)",
+        "ranks 0-6, 8-31: in a collective (torch/autograd/graph.py:979 _engine_run_backward)",
+    )
+
+
 def test_a_job_that_moves_waits_for_nobody() -> None:
     snap = standing()
     snap["job"]["steps_moving"] = True
