@@ -353,12 +353,31 @@ def lost_progress(resumed: int = 4_000, announced: int = 12_000) -> Json:
     return snap
 
 
+def fleet_rates(gpu: int = 5, spares: int = 4, days: float = 54.0, failures: int = 419) -> Json:
+    """The usual end of a run on 16,384 GPUs, a GPU's memory, in a fleet that loses as many as was published of one."""
+    snap = job(64, step=9_000)
+    nodes(snap)
+    ecc = {"code": 95, "text": "Uncontained ECC error", "at": 9_950.0}
+    snap["devices"] = [{"node": "node-03", "gpu": gpu, "xids": [ecc], "ecc_uncorrected": 1}]
+    snap["ranks"][24 + gpu] |= {
+        "exit_code": 1,
+        "error": "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    }
+    snap["job"] |= {
+        "spares": spares,
+        "failures_per_day": round(failures / days, 2),
+        "repair_days": 1.0,
+        "still_s": 50.0,
+    }
+    return snap
+
+
 ALL: dict[str, Callable[[], Json]] = {
     make.__name__: make
     for make in (
         fallen_domain, evaluation_hang, loader_stuck, mismatch, long_save, nobody_behind, false_alarm, unresolved,
         dead_node, deaf_survivors, closed_rendezvous, stale_round, crash_and_wait, same_bad_node, illegal_instruction,
         nvlink_before_save, lemons, corrected_storm, gsp_timeout, flapping_port, left_over, bus_error, killed_by_nine,
-        driver_changed, half_a_checkpoint, lost_progress,
+        driver_changed, half_a_checkpoint, lost_progress, fleet_rates,
     )
 }  # fmt: skip

@@ -108,6 +108,10 @@ EXPECTED = {
     "half_a_checkpoint": Expected(
         v.STORAGE_STALL, "storage", (), (), policy.RESTART, "restart_job", "newest complete checkpoint (step 3000)"
     ),
+    "fleet_rates": Expected(
+        v.GPU_FAULT, "gpu_fault", (29,), ("node-03",), policy.RESTART_WITHOUT, "restart_excluding(node-03)",
+        "too few spares: 4 are there, 7.76 fail",
+    ),
     "lost_progress": Expected(v.STORAGE_STALL, "storage", (), (), policy.PAGE, "tell_user", "8000 steps lost"),
 }  # fmt: skip
 
