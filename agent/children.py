@@ -24,23 +24,33 @@ async def run(command: Sequence[str], within_s: float) -> Said:
     output = bytearray()
     try:
         async with asyncio.timeout(within_s):
-            await _read(process, output)
-            return Said(bytes(output), await process.wait())
+            if await _read(process, output):
+                return Said(bytes(output), await process.wait())
     except TimeoutError:
-        return Said(bytes(output), None, process)
+        pass
     finally:
         await _end(process)
+    return Said(bytes(output), None, process)
 
 
-async def _read(process: Process, output: bytearray) -> None:
+async def _read(process: Process, output: bytearray) -> bool:
+    """Whether that was all of it."""
     assert process.stdout
-    while len(output) < OUTPUT_MAX and (more := await process.stdout.read(65_536)):
+    while more := await process.stdout.read(65_536):
         output += more
+        if len(output) >= OUTPUT_MAX:
+            return False
+    return True
 
 
 async def _end(process: Process) -> None:
+    """Kill it if it is there still, and hear it out: a pipe that is not read to its end is never closed."""
+    assert process.stdout
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _DIES_S)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DIES_S):
+            while await process.stdout.read(65_536):
+                pass
+            await process.wait()

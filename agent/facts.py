@@ -9,6 +9,7 @@ from rankpulse.core.records import Beat, Observation, RankRow, RunRow, Scalar
 from rankpulse.core.slot import Pulse
 
 MESSAGE_MAX = 200
+PLACE_MAX = 120
 PHASE_MAX = 32
 
 
@@ -71,6 +72,7 @@ def exit_detail(
         "closed": said.get("kind") in ("closed", "exit"),
         "error": text(said.get("error"), MESSAGE_MAX),
         "message": text(said.get("message"), MESSAGE_MAX) or note,
+        "place": text(said.get("place"), PLACE_MAX),
         "step": pulse.step if pulse else -1,
         "phase": text(pulse.phase, PHASE_MAX) if pulse else "",
         "order_id": order_id,
