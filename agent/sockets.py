@@ -12,13 +12,16 @@ FILES_MAX: Final = 65_536  # open files of a process
 ADDRESSES_MAX: Final = 64
 PEERS_MAX: Final = 32
 RETRIES: Final = 2  # one is chance
+PROBES: Final = 3  # of a full window: a peer that only does not read answers each of them, also while it is stopped
+_FULL_WINDOW: Final = "04:"  # the timer that runs
 _SENDING: Final = ("01", "02", "04", "08")  # established, connecting, closing from either side
 LISTENING: Final = "0A"
 _INODE: Final = re.compile(r"socket:\[(\d+)\]")
 
 
 class Socket(NamedTuple):
-    """One row of /proc/net/tcp. `waiting`: bytes not acknowledged; `retries`: how often the eldest was sent again."""
+    """One row of /proc/net/tcp. `waiting`: bytes not acknowledged; `retries`: how often the eldest was sent again;
+    `probes`: of a full window, how many were not answered."""
 
     local: tuple[str, int]
     remote: tuple[str, int]
@@ -26,6 +29,7 @@ class Socket(NamedTuple):
     waiting: int
     retries: int
     inode: int
+    probes: int = 0
 
 
 def rows(table: str) -> Iterator[Socket]:
@@ -35,7 +39,8 @@ def rows(table: str) -> Iterator[Socket]:
         with contextlib.suppress(ValueError, IndexError):
             local, remote, state = _place(fields[1]), _place(fields[2]), fields[3]
             waiting, retries = int(fields[4].partition(":")[0], 16), int(fields[6], 16)
-            yield Socket(local, remote, state, waiting, retries, int(fields[9]))
+            probes = int(fields[8]) if fields[5].startswith(_FULL_WINDOW) else 0
+            yield Socket(local, remote, state, waiting, retries, int(fields[9]), probes)
 
 
 def unacknowledged(found: Iterable[Socket]) -> dict[int, str]:
@@ -43,8 +48,12 @@ def unacknowledged(found: Iterable[Socket]) -> dict[int, str]:
     return {
         one.inode: _text(one.remote)
         for one in found
-        if one.state in _SENDING and one.retries >= RETRIES and (one.waiting or one.state == "02") and one.inode
+        if one.state in _SENDING and _is_mute(one) and (one.waiting or one.state == "02") and one.inode
     }
+
+
+def _is_mute(one: Socket) -> bool:
+    return one.retries >= RETRIES or one.probes >= PROBES
 
 
 def of_process(pid: int) -> set[int]:
