@@ -5,6 +5,7 @@ from collections.abc import Container
 from rankpulse.core import diagnosis as d
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending, name
 from rankpulse.core.exits import SIGNALS, Exit, Kind
+from rankpulse.core.last_places import odd_ones
 from rankpulse.core.records import Launcher
 from rankpulse.core.settings import DetectSettings
 from rankpulse.core.telling import in_words
@@ -107,6 +108,8 @@ def _crash(round_: RoundView, causes: list[Exit], now: float, settings: DetectSe
         group = [exit_ for exit_ in window if exit_.kind is Kind.KILLED and exit_.received_at <= until]
     else:  # the same words from several ranks are the program's own fault, not the first one's
         group = [exit_ for exit_ in window if exit_.kind is strongest and exit_.what == first.what]
+    if strongest is Kind.ABORTED and (odd := _odd(round_, first)) is not None:
+        return odd
     guilty = {exit_.member for exit_ in group}
     ended = sorted(round_.exits.values(), key=lambda exit_: exit_.revision)
     echoes = [exit_ for exit_ in ended if exit_.member not in guilty and exit_.kind is not Kind.CLEAN]
@@ -221,4 +224,26 @@ def _left(round_: RoundView, exit_: Exit, telling: list[Exit]) -> Diagnosis:
         (f"{name(exit_.member)} {why}", *echoes),
         (exit_.key, *(echo.key for echo in telling))[:NAMED_MAX],
         exit_.received_at,
+    )
+
+
+def _odd(round_: RoundView, first: Exit) -> Diagnosis | None:
+    """Ranks that called another collective than their peers, which is what the first of them was aborted for."""
+    ended = sorted(round_.exits.values(), key=lambda exit_: exit_.revision)
+    odd = odd_ones({exit_.member.rank: exit_.place for exit_ in ended if exit_.place})
+    if odd is None:
+        return None
+    guilty = [exit_.member for exit_ in ended if exit_.member.rank in odd.ranks]
+    others = "what the others did not call"
+    return Diagnosis(
+        d.COLLECTIVE_MISMATCH,
+        tuple(guilty[:NAMED_MAX]),
+        d.others(round_, guilty),
+        d.nodes_of(guilty)[:NAMED_MAX],
+        0.9,
+        f"ranks call different collectives at the same place: {', '.join(map(name, guilty[:3]))} called {others}",
+        (odd.text, f"{name(first.member)} {first.what}: the library ends whoever is sent more than it expects"),
+        tuple(exit_.key for exit_ in ended[:NAMED_MAX]),
+        first.received_at,
+        "ranks call different collectives",
     )

@@ -52,6 +52,7 @@ class Exit(NamedTuple):
     held: bool = False  # its holder waits for a verdict: torchelastic has not noticed
     step: int = -1  # the last that it told of, to the moment; beats are up to a second older
     wordless: bool = False  # with code 0, and not by the end of its interpreter: `os._exit(0)`, for one
+    place: str = ""  # the collective that it called last, where it told of one
 
 
 def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Exit:
@@ -64,7 +65,8 @@ def exit_of(key: str, obs: Observation, received_at: float, revision: int) -> Ex
     what, step = in_words(obs), obs.detail.get("step")
     step = step if isinstance(step, int) else -1
     wordless = obs.detail.get("code") == 0 and obs.detail.get("closed") is False and not obs.detail.get("unattached")
-    said = (explained, held, step, wordless)
+    place = obs.detail.get("place")
+    said = (explained, held, step, wordless, place if isinstance(place, str) else "")
     return Exit(key, member, kind_of(obs), number, terminated, what, launcher, received_at, revision, *said)
 
 

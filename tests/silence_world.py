@@ -10,6 +10,9 @@ from rankpulse.core.settings import Settings, preset
 
 LOOK_S = 0.3  # until a look is answered
 TIMEOUT_S = 1.0
+LOST = "Connection closed by peer [10.0.0.2]:4242"
+
+__all__ = ["LOST", "SilenceWorld", "replace", "settings", "trained"]
 
 
 def settings(name: str = "fast", **detect: float) -> Settings:
@@ -105,4 +108,14 @@ class SilenceWorld(World):
         return None
 
 
-__all__ = ["SilenceWorld", "replace", "settings"]
+def trained(count: int, *, racks: int = 0) -> SilenceWorld:
+    """A job over all nodes; `racks`: nodes per rack."""
+    nodes = {f"n{number}": 1 for number in range(count)}
+    world = SilenceWorld(racks={name: f"rack-{int(name[1:]) // racks}" for name in nodes} if racks else {})
+    world.arm()
+    launch = r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=1, max_nodes=count, at=0.0)
+    world.put(world.keys.launch("job-1"), launch)
+    world.joins(nodes)
+    world.run(30)
+    assert world.incidents() == []
+    return world

@@ -122,7 +122,7 @@ def _at_exit() -> None:
         return
     try:
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or getattr(sys, "last_type", None)
-        pulse.finish(error)
+        pulse.finish(error, interfaces.last_collective(sys.modules.get("torch")) if error is not None else "")
         if _Process.socket:
             os.unlink(_Process.socket)  # nobody asks any more
             interfaces.let_server_finish(_Process.socket)

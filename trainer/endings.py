@@ -8,16 +8,17 @@ MESSAGE_CHARS = 200
 NAME_CHARS = 80
 
 
-def ending(*, closed: bool, error: object) -> dict[str, Any]:
+def ending(*, closed: bool, error: object, place: str = "") -> dict[str, Any]:
     """The ending of a process whose interpreter ends, because of `error` (an exception, its type, or None).
 
-    A pulse that was closed stays closed; an error after it is added.
+    A pulse that was closed stays closed; an error after it is added, with the collective that was called last.
     """
     said: dict[str, Any] = {"kind": "closed" if closed else "exit" if error is None else "exception"}
     if error is not None:
         kind = error if isinstance(error, type) else type(error)
         said["error"] = _text(kind.__name__, NAME_CHARS)
         said["message"] = "" if kind is error else _text(error, MESSAGE_CHARS)
+        said |= {"place": place} if place else {}
     return said
 
 

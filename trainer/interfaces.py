@@ -4,6 +4,7 @@ Every function returns "ok" or why the capability is missing. See docs/torch-int
 """
 
 import importlib
+import json
 import os
 import sys
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 SOCKET_PATH_MAX = 107  # sun_path of Linux, less the closing zero
+PLACE_CHARS = 120
 Function = TypeVar("Function", bound=Callable[..., object])
 Hook = Callable[[object, object, object], None]
 
@@ -86,6 +88,23 @@ def let_server_finish(path: str, patience_s: float = 0.5) -> None:
     until = time.monotonic() + patience_s
     while _sockets_at(path) > 1 and time.monotonic() < until:
         time.sleep(0.005)
+
+
+def last_collective(torch: Any) -> str:
+    """Which collective this process called last, by torch's flight recorder: group, number, operation, sizes and type,
+    as JSON; "" when that is not known. For a process that ends because of an error, and for one without a GPU: with
+    one, the answer may wait for the device.
+    """
+    try:
+        if torch is None or torch.cuda.is_initialized():
+            return ""
+        told = importlib.import_module("torch._C._distributed_c10d")._dump_fr_trace_json(True, False)
+        entry = json.loads(told)["entries"][-1]
+        what = (entry["process_group"][0], entry["collective_seq_id"], entry["profiling_name"])
+        place = json.dumps([*what, entry["input_sizes"], entry["input_dtypes"]], separators=(",", ":"))
+        return place if len(place) <= PLACE_CHARS and not entry["is_p2p"] else ""
+    except Exception:  # an interface that is not there, or a recorder that is not on
+        return ""
 
 
 def _sockets_at(path: str) -> int:

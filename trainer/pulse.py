@@ -117,13 +117,13 @@ class Pulse:
         self._map = None
         self._end({"kind": "closed"})
 
-    def finish(self, error: object) -> None:
-        """The interpreter ends, because of `error` (an exception or None). For the exit hook."""
+    def finish(self, error: object, place: str = "") -> None:
+        """The interpreter ends, because of `error` (an exception or None), after the collective `place`. A hook."""
         closed = self._map is None
         self._write()
         self._map = None
         if not closed or error is not None:
-            self._end(endings.ending(closed=closed, error=error))
+            self._end(endings.ending(closed=closed, error=error, place=place))
 
     def reopen(self) -> None:
         """Undo `close()`: the same process trains again, from no step."""

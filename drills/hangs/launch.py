@@ -21,7 +21,7 @@ def main() -> None:
     args = parse_args(["--module", *sys.argv[1:]])
     config, _, _ = config_from_args(args)
     config.start_method = "fork"
-    # it would print the traceback of its own waiting, and torch's formatter imports torch._dynamo for that: five seconds
+    # it prints the traceback of its own waiting, for which torch's formatter imports torch._dynamo: five seconds
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
     elastic_launch(config=config, entrypoint=worker)(*args.training_script_args)
 
