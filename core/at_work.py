@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rankpulse.core import records as r
+from rankpulse.core.assessing import Assessor
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.phases import AT_WORK
-from rankpulse.core.standstill import Stand, diagnosed
+from rankpulse.core.standstill import Stand
 from rankpulse.core.views import RunView
-from rankpulse.core.weighing import Verdict, weigh
 
 FIRST_S, GROWS, LATEST_S = 5.0, 1.5, 60.0  # from one look to the next
 LOOKS_MAX = 40  # per standstill
@@ -40,8 +40,10 @@ class Work:
 class AtWork:
     """One per judge; knows the standstills of this term."""
 
-    def __init__(self, desk: Desk, collect: Callable[[RunView, str], r.Order], wait_s: float) -> None:
-        self._desk, self._collect, self._wait_s = desk, collect, wait_s
+    def __init__(
+        self, desk: Desk, assessor: Assessor, collect: Callable[[RunView, str], r.Order], wait_s: float
+    ) -> None:
+        self._desk, self._assessor, self._collect, self._wait_s = desk, assessor, collect, wait_s
         self._of: dict[str, Work] = {}
 
     def forget(self, run: RunView) -> None:
@@ -58,19 +60,18 @@ class AtWork:
         mine = self._of.get(order.run_uid)
         return mine is not None and mine.order is not None and mine.order.order_id == order.order_id
 
-    def judge(
-        self, run: RunView, stand: Stand, found: Diagnosis, verdict: Verdict | None, *, told: bool
-    ) -> Diagnosis | None:
-        """None: somebody is at work, wait. Else what to say: `found`, by `verdict`, or what a later look says.
+    def judge(self, run: RunView, stand: Stand, found: Diagnosis, *, at_work: bool, told: bool) -> Diagnosis | None:
+        """None: somebody is at work, wait. Else what to say: `found`, or what a later look says.
 
-        `told`: an incident tells of this standstill already, so there is nothing to wait for.
+        `at_work`: somebody was seen to be when `found` was concluded. `told`: an incident tells of this standstill
+        already, so there is nothing to wait for.
         """
         mine = self._of.get(run.uid)
         if mine is not None and (mine.round, mine.step) != (run.current.number, stand.highest):
             self.forget(run)
             mine = None
         if mine is None:
-            if told or verdict is None or not verdict.at_work:
+            if told or not at_work:
                 return found
             mine = self._of[run.uid] = Work(run.current.number, stand.highest, self._desk.now)
         mine.lasted_s, mine.trains = stand.lasted_s, stand.trains
@@ -89,19 +90,18 @@ class AtWork:
 
     def _look(self, run: RunView, stand: Stand, mine: Work) -> Diagnosis | None:
         """What the look that is under way says, once its answers are in and say that nobody is at work any more."""
-        desk, answers = self._desk, self._desk.folder.answers
+        desk = self._desk
         if mine.order is None:
             pause_s = min(FIRST_S * GROWS**mine.number, LATEST_S)
             if desk.now - mine.looked_at < pause_s or mine.number >= LOOKS_MAX:
                 return None
             mine.number, mine.looked_at = mine.number + 1, desk.now
             mine.order = self._collect(run, f"collect-{max(stand.highest, 0)}-w{mine.number}")
-        mine.order, everybody = desk.asked(run, mine.order, "is it still at work?")
-        if not everybody and desk.now - mine.looked_at < self._wait_s:
+        mine.order = self._assessor.ask(run, mine.order, "is it still at work?")
+        if not self._assessor.everybody(run, mine.order) and desk.now - mine.looked_at < self._wait_s:
             return None
-        rows, keys = answers.rows(mine.order.order_id), answers.keys(mine.order.order_id)
+        assessed = self._assessor.assess(run, stand, mine.order)
+        if assessed is None:
+            return None
         mine.order = None
-        verdict = weigh(rows, run.current.alive()) if any(rows.values()) else None
-        if verdict is None or verdict.at_work:
-            return None
-        return diagnosed(run.current, stand, verdict, keys, desk.now)
+        return None if assessed.blind or assessed.at_work else assessed.found

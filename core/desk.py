@@ -68,7 +68,8 @@ class Desk:
         """What the policy needs to know about the run."""
         there = any(run.launchers.values()) or not run.launchers  # one that was never seen may well be there
         joint, leave = run.joint is not None, self.folder.modes.of(run.uid)
-        dead = found.nodes if found.klass == d.NODE_DEAD else ()
+        machine = found.klass in (d.NODE_DEAD, d.GPU_FAULT, d.NVLINK_DOMAIN) or found.advice == d.RESTART_WITHOUT
+        dead = found.nodes if machine else ()
         held = joint and deaths.is_held(round_)
         return policy.Facts(
             elastic=run.elastic,
@@ -88,6 +89,7 @@ class Desk:
             spent=self.budgets.spent(run.uid, round_.number, nodes_of(found.culprits) or found.nodes),
             rests_s=self.budgets.rests(run, held=held),
             room=self.room(run, round_, dead),
+            foreign=repeats.foreign(found, round_),
         )
 
     def room(self, run: RunView, round_: RoundView, without: Iterable[str]) -> policy.Room:
@@ -149,15 +151,6 @@ class Desk:
         self.book.put(incident, self.now)
         self.folder.say("warning", f"incident {id_}: {found.klass}: {found.summary}; action {choice.action}")
         return incident
-
-    def asked(self, run: RunView, order: r.Order, why: str) -> tuple[r.Order, bool]:
-        """An order of evidence as it stands, wanted while the store has none; and whether every node has answered."""
-        stored = self.folder.ordered(order.run_uid, order.round, order.kind)
-        if stored is None:
-            self.want(self.keys.order(order.run_uid, order.round, order.kind), order, why, once=True)
-        order = stored or order
-        nodes = {member.node for member in run.current.members.values()}
-        return order, self.folder.answers.nodes(order.order_id) >= nodes
 
     def change(self, incident: r.Incident, *changes: Callable[[r.Incident], r.Incident]) -> r.Incident:
         """Apply changes and remember the outcome."""

@@ -7,7 +7,7 @@ them is looked for first. "Nobody knows" is an answer (`unknown`), and so is "no
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rankpulse.core.records import Incident, Member
+from rankpulse.core.records import Finding, Incident, Member
 from rankpulse.core.views import RoundView
 
 CONTROL_PLANE_DELAY = "control_plane_delay"
@@ -16,6 +16,15 @@ NODE_DEAD = "node_dead"
 SIDECAR_DEAD = "sidecar_dead"
 AGENT_CUT_OFF = "agent_cut_off"
 COLLECTIVE_HANG = "collective_hang"
+COLLECTIVE_MISMATCH = "collective_mismatch"
+DATA_STALL = "data_stall"
+GPU_FAULT = "gpu_fault"
+NETWORK_STALL = "network_stall"
+NUMERICAL = "numerical"
+NVLINK_DOMAIN = "nvlink_domain"
+OOM = "oom"
+STARTUP_FAILURE = "startup_failure"
+STORAGE_STALL = "storage_stall"
 UNKNOWN = "unknown"
 OPERATOR_RESTART = "operator_restart"
 DRAIN = "drain"
@@ -24,6 +33,21 @@ STOPPED_BY_USER = "stopped_by_user"
 FINISHED = "finished"
 FAILED = "failed"
 ABANDONED = "abandoned"
+DEATHS = (WORKER_DEAD, OOM, NUMERICAL, COLLECTIVE_MISMATCH, GPU_FAULT)  # what a round that lost a worker is called
+RESTART_WITHOUT = "restart_without"  # an action: the policy's word, which rests on this module
+STANDSTILLS = (  # and one that stands still
+    COLLECTIVE_HANG,
+    UNKNOWN,
+    COLLECTIVE_MISMATCH,
+    DATA_STALL,
+    GPU_FAULT,
+    NETWORK_STALL,
+    NUMERICAL,
+    NVLINK_DOMAIN,
+    OOM,
+    STARTUP_FAILURE,
+    STORAGE_STALL,
+)
 NAMED_MAX = 64  # culprits and evidence listed one by one; beyond that a count says more, and records stay small
 
 
@@ -40,6 +64,9 @@ class Diagnosis(NamedTuple):
     evidence: tuple[str, ...]
     since: float
     fault: str = ""  # the program's own error, without names; "" when it is none
+    signature: str = ""  # what is the same when it happens again
+    advice: str = ""  # what a verdict on evidence would do, in the words of the policy
+    finding: Finding | None = None  # what the evidence came to; its incident is named when there is one
 
 
 class Ending(NamedTuple):
@@ -77,4 +104,6 @@ def again(incident: Incident, since: float) -> Diagnosis:
         incident.evidence,
         since,
         incident.fault,
+        incident.signature,
+        incident.action if incident.action == RESTART_WITHOUT else "",
     )

@@ -25,6 +25,10 @@ class Dossier:
     failed: dict[str, str] = field(default_factory=dict)  # node -> why nothing can be had there directly
     asked: set[str] = field(default_factory=set)
 
+    def copy(self) -> "Dossier":
+        """As it is now: what comes later does not change it."""
+        return Dossier(self.asked_at, dict(self.parts), dict(self.failed), set(self.asked))
+
 
 class Dossiers:
     """One per engine."""

@@ -29,7 +29,7 @@ _OURS = frozenset(  # what a leader writes
 )  # fmt: skip
 # The breaker before all: who finds an incident must not act on what it has stopped. What evidence came to before the
 # incident that rests on it. Then incidents: who finds the end of a run in the store does not look for what ended it.
-_FIRST = {kind: place for place, kind in enumerate((r.Breaker, r.Finding, r.Incident))}
+_FIRST: dict[type, int] = {r.Breaker: 0, r.Finding: 1, r.Incident: 2}
 
 
 class Engine:
@@ -94,7 +94,7 @@ class Engine:
         missing.sort(key=lambda wanted: _FIRST.get(type(wanted.record), len(_FIRST)))
         writes = [self._action(wanted) for wanted in missing]
         looks, posts = self.judge.looks(self.sight), self.judge.posts()
-        questions = (*self.folder.dossiers.take_due(), *self.folder.diagnoses.take_due())
+        questions: tuple[ev.Action, ...] = (*self.folder.dossiers.take_due(), *self.folder.diagnoses.take_due())
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
         return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks, *questions, *posts)
 

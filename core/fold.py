@@ -11,6 +11,7 @@ from rankpulse.core import records as r
 from rankpulse.core.acks import Ack, Acks
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.diagnoses import Diagnoses
+from rankpulse.core.diagnosis import STANDSTILLS
 from rankpulse.core.dossiers import Dossiers
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
@@ -21,7 +22,7 @@ from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
 from rankpulse.core.fold_outbox import OutboxFolder
-from rankpulse.core.incidents import PASSED, STANDSTILLS, Book
+from rankpulse.core.incidents import PASSED, Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.modes import Modes
 from rankpulse.core.settings import Settings

@@ -4,15 +4,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
+from rankpulse.core.diagnosis import NAMED_MAX, STANDSTILLS, Diagnosis
 from rankpulse.core.policy import Choice
 from rankpulse.core.records import Incident, Trail
 
 OPEN, CLOSED = "open", "closed"
 RECOVERED, PASSED, RUN_ENDED, SUPERSEDED = "recovered", "passed", "run_ended", "superseded"
 TRAIL_MAX = 200
-_ROUND_CLASSES = ("worker_dead", "unknown", "node_dead", "collective_hang", "operator_restart")
-STANDSTILLS = ("collective_hang", "unknown")  # what a round that stands still may be called
+_ROUND_CLASSES = ("worker_dead", "node_dead", "operator_restart", *STANDSTILLS)
 
 
 def opened(
@@ -50,6 +49,7 @@ def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
         reasons=diagnosis.reasons,
         evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence)))[:NAMED_MAX],
         fault=diagnosis.fault,
+        signature=diagnosis.signature,
     )
 
 

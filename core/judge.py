@@ -35,12 +35,7 @@ from rankpulse.core.watch import Watch
 
 NOT_NOW = "this monitor is blind, or too many nodes are late together: what it knows may be old"
 ORDERED = (policy.RESTART, policy.RESTART_WITHOUT, policy.RELEASE, policy.STOP)
-RESTATED = (  # classes between which later evidence may correct an incident
-    frozenset({d.WORKER_DEAD, d.UNKNOWN}),
-    frozenset({d.COLLECTIVE_HANG, d.UNKNOWN}),
-    frozenset({d.NODE_DEAD, d.UNKNOWN}),
-    frozenset({d.NODE_DEAD, d.COLLECTIVE_HANG}),
-)
+STANDING = frozenset((d.WORKER_DEAD, *d.STANDSTILLS))  # what a standstill may be called
 
 
 class Judge:
@@ -154,7 +149,8 @@ class Judge:
             return False
         if found.klass != d.NODE_DEAD:
             return incident.klass == found.klass
-        hung = {member.node for member in incident.culprits} if incident.klass == d.COLLECTIVE_HANG else None
+        stands = incident.klass in d.STANDSTILLS and incident.klass != d.UNKNOWN
+        hung = {member.node for member in incident.culprits} if stands else None
         return incident.klass in (d.UNKNOWN, d.NODE_DEAD) or (hung is not None and hung <= set(found.nodes))
 
     def _explains_after(self, incident: r.Incident, found: Diagnosis) -> bool:
@@ -261,8 +257,10 @@ class Judge:
             if before is not None:
                 self._desk.close(before, book_of.SUPERSEDED, f"round {round_.number} has a failure of its own")
             incident = self._desk.open(found, (run, round_), still_s=still_s)
+            self._keep_finding(incident, found)
         elif incident.state == book_of.OPEN and not incident.order_id:
-            incident = self._restate(incident, found, round_)
+            incident = self._restate(incident, found, round_, standing=still_s is not None)
+        self._keep_finding(incident, found)
         if incident.state == book_of.OPEN and self._undecided(incident):
             if incident.klass == d.NODE_DEAD != found.klass:
                 found = d.again(incident, found.since)  # what its peers do follows from it
@@ -286,16 +284,27 @@ class Judge:
             if incident.action in ORDERED and self._undecided(incident) and incident.run_uid:
                 self._desk.note(incident, f"no order to {incident.action}: {NOT_NOW}")
 
-    def _restate(self, incident: r.Incident, found: Diagnosis, round_: RoundView) -> r.Incident:
+    def _keep_finding(self, incident: r.Incident, found: Diagnosis) -> None:
+        """What the evidence came to goes with the incident that says so. It is written first, and again when it is
+        restated: whoever dies in between leaves one too many, never an incident without.
+        """
+        said = (incident.klass, incident.summary) == (found.klass, found.summary)
+        if found.finding is None or not said or incident.state != book_of.OPEN:
+            return
+        kept = msgspec.structs.replace(found.finding, id=incident.id)
+        self._desk.want(self._keys.finding(incident.id), kept, f"evidence of {incident.id}")
+
+    def _restate(self, incident: r.Incident, found: Diagnosis, round_: RoundView, *, standing: bool) -> r.Incident:
         """What is known now, where it says something else than before."""
         known = (incident.klass, incident.culprits, incident.confidence)
         heard = set(found.evidence) - set(incident.evidence)
-        if not any({incident.klass, found.klass} <= classes for classes in RESTATED):
+        if not _may_correct(incident, found, standing=standing):
             return incident
         if incident.klass == d.NODE_DEAD != found.klass:
             return incident  # a standstill, or workers that are gone, follow from it
         more = not set(found.nodes) <= set(incident.nodes)
-        if (found.klass, found.culprits, found.confidence) == known and not heard and not more:
+        same = (found.klass, found.culprits, found.confidence) == known and found.signature == incident.signature
+        if same and not heard and not more:
             return incident
         if more or found.culprits != incident.culprits:
             incident = self._desk.note(incident, f"corrected: {found.summary}")
@@ -317,3 +326,17 @@ class Judge:
         run.outcome, run.reason, run.ended_at = ending.outcome, ending.reason, self._desk.at
         self._folder.say("info", f"run {run.uid}: {run.outcome}: {run.reason}")
         self._tidy.want_state(run)
+
+
+def _may_correct(incident: r.Incident, found: Diagnosis, *, standing: bool) -> bool:
+    """Whether what is found now is a better word for the same failure. `standing`: what is found is a standstill.
+
+    A standstill that ends in deaths stays one: they follow from it.
+    """
+    was, now = incident.klass, found.klass
+    if d.NODE_DEAD in (was, now):
+        return {was, now} <= {d.NODE_DEAD, *d.STANDSTILLS}
+    if standing:
+        return {was, now} <= STANDING
+    same_exits = bool(set(incident.evidence) & set(found.evidence))
+    return (was == d.UNKNOWN or same_exits) and {was, now} <= {d.UNKNOWN, *d.DEATHS} or was == now

@@ -22,6 +22,18 @@ _LEFT_ALONE = {
 }
 
 
+ENDED = (  # standstills that an order may end, where the cause is certain
+    d.COLLECTIVE_HANG, d.DATA_STALL, d.NETWORK_STALL, d.GPU_FAULT, d.NVLINK_DOMAIN, d.WORKER_DEAD,
+)  # fmt: skip
+_LEFT_OUT = (d.GPU_FAULT, d.NVLINK_DOMAIN)  # what comes back on the same machine whoever runs there
+_PAGED = {
+    d.COLLECTIVE_MISMATCH: "ranks call different collectives: the program's fault, and a restart alone may not help",
+    d.STORAGE_STALL: "storage does not move: a restart would wait for the same storage",
+    d.NUMERICAL: "numbers that are none come again from the same state: a person must choose where to go on",
+    d.OOM: "memory ran out: the same work needs as much again",
+    d.STARTUP_FAILURE: "the job does not come to its first step: what is missing has to be mended first",
+}
+
 CERTAIN = 0.9  # confidence from which on the cause is taken to be the cause
 
 
@@ -80,7 +92,8 @@ class Facts(NamedTuple):
     paused: bool = False  # a person has asked that nothing be done about it
     spent: str = ""  # why the budgets of nodes and of the fleet allow no order
     rests_s: float = 0.0  # no order sooner than this after the last one; 0: it is not too soon
-    room: Room = NOWHERE  # without the nodes that are dead
+    room: Room = NOWHERE  # without the nodes that are dead, or to be left out
+    foreign: bool = False  # a hand from outside may have been in it
 
 
 NOBODY = Facts(elastic=False, launcher_alive=False, armed=False, orders_left=0)
@@ -91,21 +104,32 @@ def choose(diagnosis: Diagnosis, facts: Facts) -> Choice:
     """The action for a diagnosis. Total: what is not understood is paged, never acted upon."""
     if diagnosis.klass in _LEFT_ALONE:
         return Choice(NONE, _LEFT_ALONE[diagnosis.klass])
-    if facts.held and diagnosis.klass in (d.WORKER_DEAD, d.UNKNOWN, d.NODE_DEAD):
+    stands = facts.still_s is not None
+    if facts.held and not stands and diagnosis.klass in (*d.DEATHS, d.UNKNOWN, d.NODE_DEAD):
         return _after_held_death(diagnosis, facts)
     if facts.paused:
         return Choice(NONE, facts.unarmed)
-    if diagnosis.klass == d.WORKER_DEAD:
+    if diagnosis.klass in d.DEATHS and not stands:
         return _after_death(facts)
     if facts.still_s is not None and facts.still_s < facts.act_after_s:
         return Choice(WAIT, f"it may pass by itself: nothing is done before it has lasted {facts.act_after_s:g} s")
-    if diagnosis.klass == d.COLLECTIVE_HANG:
+    if diagnosis.klass in _PAGED:
+        return _after_mistake(diagnosis, facts)
+    if diagnosis.klass in ENDED:
         return _after_hang(diagnosis, facts)
     if diagnosis.klass == d.NODE_DEAD:
         return _after_node_loss(diagnosis, facts)
     if diagnosis.klass == d.AGENT_CUT_OFF:
         return Choice(PAGE, "the job is not touched, its agent answers: restore the path from that agent to the store")
     return Choice(PAGE, "the cause is not known: acting on a guess may hit the healthy")
+
+
+def _after_mistake(diagnosis: Diagnosis, facts: Facts) -> Choice:
+    """What a restart does not mend: a person is told, and what comes again is stopped."""
+    can = facts.elastic and facts.launcher_alive and facts.joint and facts.armed
+    if facts.repeated and can and diagnosis.confidence >= CERTAIN:
+        return Choice(STOP, facts.repeated)
+    return Choice(PAGE, _PAGED[diagnosis.klass])
 
 
 def _after_death(facts: Facts) -> Choice:
@@ -162,7 +186,26 @@ def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
         return Choice(STOP, facts.repeated)
     if facts.rests_s:
         return _later(facts)
+    without = _without(diagnosis, facts)
+    if without is not None:
+        return without
+    if diagnosis.klass == d.NETWORK_STALL:
+        return Choice(RESTART, "everybody has come and nothing moves between them: new connections may")
     return Choice(RESTART, "nothing moves and the culprit is known; its peers would wait until their timeout")
+
+
+def _without(diagnosis: Diagnosis, facts: Facts) -> Choice | None:
+    """Whether the machine is to blame: then the job goes on without it, where there is room for that."""
+    broken = diagnosis.klass in _LEFT_OUT
+    again = diagnosis.advice == RESTART_WITHOUT and not facts.foreign
+    if not (broken or again) or not diagnosis.nodes:
+        return None
+    why = "its device is broken" if broken else "the same failure on the same machine and nowhere else"
+    if facts.joint and facts.room.enough:
+        return Choice(RESTART_WITHOUT, f"{why}: the others go on without {', '.join(diagnosis.nodes[:4])}")
+    if broken:
+        return Choice(PAGE, f"{why}, and its job cannot go on without it: {facts.room.words}")
+    return None
 
 
 def _after_node_loss(diagnosis: Diagnosis, facts: Facts) -> Choice:

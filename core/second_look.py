@@ -5,27 +5,22 @@ stands at its step as well, and one look finds somebody behind there, too. So th
 before an action: a culprit that has gone on in its collectives meanwhile is at work.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rankpulse.core import diagnosis as d
+from rankpulse.core import policy
 from rankpulse.core import records as r
+from rankpulse.core.assessing import Assessor, Places, moved
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.evidence import Position, Row
-from rankpulse.core.standstill import Stand, diagnosed
+from rankpulse.core.standstill import Stand
 from rankpulse.core.views import RunView
-from rankpulse.core.weighing import UNKNOWN, weigh
+from rankpulse.core.weighing import UNKNOWN
 
 APART_S = 6.0  # between the first look and the second; with less patience than that there is only one
 ANEW_S = 30.0  # where the second look blames nobody, there is another one after so long
 LOOKS_MAX = 20  # per standstill
-Places = dict[int, tuple[Position, ...]]  # by rank
-
-
-def places(rows: Mapping[str, Sequence[Row]]) -> Places:
-    """Where each rank stood; those that told of no place are left out."""
-    return {row.rank: row.positions for told in rows.values() for row in told if row.positions}
 
 
 @dataclass
@@ -43,8 +38,10 @@ class Look:
 class SecondLooks:
     """One per judge; knows the standstills of this term."""
 
-    def __init__(self, desk: Desk, collect: Callable[[RunView, str], r.Order], wait_s: float) -> None:
-        self._desk, self._collect, self._wait_s = desk, collect, wait_s
+    def __init__(
+        self, desk: Desk, assessor: Assessor, collect: Callable[[RunView, str], r.Order], wait_s: float
+    ) -> None:
+        self._desk, self._assessor, self._collect, self._wait_s = desk, assessor, collect, wait_s
         self._of: dict[str, Look] = {}
 
     def forget(self, run_uid: str) -> None:
@@ -63,12 +60,12 @@ class SecondLooks:
         """
         act_s, now = self._desk.settings.policy.hang_act_s, self._desk.now
         mine = self._look(run, stand)
-        if act_s < APART_S or stand.lasted_s < act_s or found.klass != d.COLLECTIVE_HANG:
+        if act_s < APART_S or stand.lasted_s < act_s or found.klass not in policy.ENDED:
             return found, stand.lasted_s
         not_yet = min(stand.lasted_s, act_s - 0.001)
         if mine is None and asked_at is not None and now - asked_at < APART_S:
             return found, not_yet
-        nobody = mine is not None and mine.found is not None and mine.found.klass != d.COLLECTIVE_HANG
+        nobody = mine is not None and mine.found is not None and mine.found.klass not in policy.ENDED
         due = nobody and mine is not None and now - mine.asked_at >= ANEW_S and mine.number < LOOKS_MAX
         if mine is None or due:
             mine = self._ask(run, stand, first if mine is None else mine.places, 1 if mine is None else mine.number + 1)
@@ -92,27 +89,27 @@ class SecondLooks:
 
     def _heard(self, run: RunView, stand: Stand, mine: Look, found: Diagnosis) -> bool:
         """Whether the answers are in, or will not come; then they are weighed."""
-        desk, answers = self._desk, self._desk.folder.answers
-        mine.order, everybody = desk.asked(run, mine.order, "does it still stand?")
-        if not everybody and desk.now - mine.asked_at < self._wait_s:
+        mine.order = self._assessor.ask(run, mine.order, "does it still stand?")
+        if not self._assessor.everybody(run, mine.order) and self._desk.now - mine.asked_at < self._wait_s:
             return False
-        rows = answers.rows(mine.order.order_id)
-        mine.places, mine.found = places(rows), found
-        if any(rows.values()):
-            verdict = weigh(rows, run.current.alive())
-            mine.found = diagnosed(run.current, stand, verdict, answers.keys(mine.order.order_id), desk.now)
-        moved = [m.rank for m in mine.found.culprits if _moved(mine.before.get(m.rank), mine.places.get(m.rank))]
-        if moved:
-            mine.found = _at_work(run, mine.found, moved)
+        assessed = self._assessor.assess(run, stand, mine.order)
+        if assessed is None:
+            return False
+        mine.places, mine.found = assessed.places, found if assessed.blind else assessed.found
+        went_on = [rank for rank in _whom(mine) if moved(mine.before.get(rank), mine.places.get(rank))]
+        if went_on:
+            mine.found = _at_work(run, mine.found, went_on)
         return True
+
+
+def _whom(mine: Look) -> list[int]:
+    """Who must not have moved: the culprits; everybody where it is no rank's fault."""
+    blamed = [member.rank for member in mine.found.culprits] if mine.found is not None else []
+    return blamed or sorted(mine.places)
 
 
 def _kind(stand: Stand, number: int) -> str:
     return f"collect-{max(stand.highest, 0)}-{number}"
-
-
-def _moved(before: tuple[Position, ...] | None, after: tuple[Position, ...] | None) -> bool:
-    return before is not None and after is not None and before != after
 
 
 def _at_work(run: RunView, found: Diagnosis, moved: list[int]) -> Diagnosis:

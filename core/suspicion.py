@@ -5,17 +5,17 @@ which the round stands, and it goes when the answers are weighed and the inciden
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import records as r
+from rankpulse.core.assessing import Assessed, Assessor
 from rankpulse.core.at_work import AtWork
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.second_look import Places, SecondLooks, places
+from rankpulse.core.second_look import SecondLooks
 from rankpulse.core.standstill import Stand, diagnosed, standing
-from rankpulse.core.views import RoundView, RunView
-from rankpulse.core.weighing import Verdict, weigh
+from rankpulse.core.views import RunView
 
 EVIDENCE_S = 2.5  # for the answers of all nodes; then those that came must do
 LATE_S = 10.0  # answers that come later are not weighed any more
@@ -28,11 +28,8 @@ class Suspicion:
 
     order: r.Order
     asked_at: float
-    weighed: Diagnosis | None = None  # what followed from the answers of `heard` nodes
-    verdict: Verdict | None = None  # the same, before it was held against the beats
-    heard: int = -1
+    assessed: Assessed | None = None  # what followed from the answers so far
     done: bool = False  # its order may go: nothing is expected any more
-    places: Places = field(default_factory=dict)  # where the ranks stood by then
 
 
 class Suspicions:
@@ -43,8 +40,13 @@ class Suspicions:
         self._epoch = 0
         self._asked = 0
         self._of: dict[str, Suspicion] = {}  # by run_uid
-        self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
-        self._work = AtWork(desk, self._collect, EVIDENCE_S)
+        self._begin()
+
+    def _begin(self) -> None:
+        desk = self._desk
+        self._assessor = Assessor(desk)
+        self._looks = SecondLooks(desk, self._assessor, self._collect, EVIDENCE_S)
+        self._work = AtWork(desk, self._assessor, self._collect, EVIDENCE_S)
 
     def judge(self, run: RunView, fresh: Container[str]) -> tuple[Diagnosis | None, float]:
         """The diagnosis of a run that stands still by now, None while it does not or evidence is on its way.
@@ -54,8 +56,7 @@ class Suspicions:
         desk = self._desk
         if desk.epoch != self._epoch:
             self._epoch, self._asked, self._of = desk.epoch, 0, {}
-            self._looks = SecondLooks(desk, self._collect, EVIDENCE_S)
-            self._work = AtWork(desk, self._collect, EVIDENCE_S)
+            self._begin()
         if run.current.number in run.ordered:
             return None, 0.0  # it is being ended
         early_s = EVIDENCE_S if run.joint is not None else 0.0
@@ -73,8 +74,8 @@ class Suspicions:
         if found is None or run.joint is None:
             return found, stand.lasted_s
         mine = self._of.get(run.uid)
-        first = (mine.places, mine.asked_at) if mine is not None else ({}, None)
-        return self._looks.judge(run, stand, found, *first)
+        places = mine.assessed.places if mine is not None and mine.assessed is not None else {}
+        return self._looks.judge(run, stand, found, places, mine.asked_at if mine is not None else None)
 
     def forget(self, run: RunView) -> None:
         """It moves, or it has ended."""
@@ -108,7 +109,7 @@ class Suspicions:
 
     def _incident(self, run: RunView) -> r.Incident | None:
         found = self._desk.book.of_round(run.uid, run.current.number)
-        standstill = found is not None and found.state == "open" and found.klass in (d.COLLECTIVE_HANG, d.UNKNOWN)
+        standstill = found is not None and found.state == "open" and found.klass in (d.WORKER_DEAD, *d.STANDSTILLS)
         return found if standstill else None
 
     def _with_evidence(self, run: RunView, stand: Stand) -> Diagnosis | None:
@@ -117,23 +118,26 @@ class Suspicions:
         if mine is None:  # somebody weighed it before: that stands
             return d.again(incident, self._desk.now - stand.lasted_s) if incident is not None and stand.ripe else None
         if mine.done:
-            return mine.weighed
-        answered = self._desk.folder.answers.nodes(mine.order.order_id)
+            return mine.assessed.found if mine.assessed is not None else None
         waited_s = self._desk.now - mine.asked_at
-        everybody = answered >= {member.node for member in run.current.members.values()}
+        everybody = self._assessor.everybody(run, mine.order)
         if not stand.ripe or not (everybody or waited_s >= EVIDENCE_S):
             return None
-        found = self._weighed(mine, run.current, stand)
+        mine.assessed = self._assessor.assess(run, stand, mine.order)
+        if mine.assessed is None:
+            return None
         stored = incident is not None and self._desk.book.stands(incident.id)
-        mine.done |= stored and (everybody or waited_s >= LATE_S)
-        return found
+        whole = mine.assessed.heard == self._assessor.heard(mine.order)
+        mine.done |= stored and whole and (everybody or waited_s >= LATE_S)
+        return mine.assessed.found
 
     def _unless_at_work(self, run: RunView, stand: Stand, found: Diagnosis | None) -> Diagnosis | None:
         """None where the evidence shows that somebody is at work: that is slow, until it has lasted for too long."""
         mine = self._of.get(run.uid)
         if found is None or mine is None:
             return found
-        return self._work.judge(run, stand, found, mine.verdict, told=self._incident(run) is not None)
+        at_work = mine.assessed is not None and mine.assessed.at_work
+        return self._work.judge(run, stand, found, at_work=at_work, told=self._incident(run) is not None)
 
     def _suspicion(self, run: RunView, stand: Stand, incident: r.Incident | None) -> Suspicion | None:
         """The one of this standstill, made when it is new."""
@@ -149,9 +153,8 @@ class Suspicions:
         elif stored is not None and stored.order_id != mine.order.order_id:
             mine.order = stored  # another leader asked first
         self._of[run.uid] = mine
-        if stored is None and not mine.done:
-            key = self._desk.keys.order(run.uid, run.current.number, key_kind)
-            self._desk.want(key, mine.order, "a standstill: what is everybody doing?", once=True)
+        if not mine.done:
+            mine.order = self._assessor.ask(run, mine.order, "a standstill: what is everybody doing?")
         return mine
 
     def _collect(self, run: RunView, kind: str) -> r.Order:
@@ -169,15 +172,3 @@ class Suspicions:
             at=self._desk.at,
             nodes=run.current.nodes(),  # they know the ranks; all agents read this: 16,000 names would be too much
         )
-
-    def _weighed(self, mine: Suspicion, round_: RoundView, stand: Stand) -> Diagnosis:
-        """What the answers say; weighed anew only when more have come, so that it does not change with the clock."""
-        answers = self._desk.folder.answers
-        rows = answers.rows(mine.order.order_id)
-        heard = len(answers.nodes(mine.order.order_id))
-        if mine.weighed is None or heard != mine.heard:
-            mine.verdict = weigh(rows, round_.alive()) if any(rows.values()) else None
-            keys = answers.keys(mine.order.order_id)
-            mine.weighed, mine.heard = diagnosed(round_, stand, mine.verdict, keys, self._desk.now), heard
-            mine.places = places(rows)
-        return mine.weighed

@@ -14,6 +14,8 @@ from rankpulse.core.views import RoundView, RunView
 
 ROSTER_SETTLE_S = 1.0  # a round that is still gathering is written now and then, not once per rank
 INCIDENTS_KEPT, RUNS_KEPT = 500, 200  # closed ones
+FINDINGS_KEPT = 200  # of closed incidents: each is some kilobytes, and all of them are listed by a new leader
+TOLD_S = 30.0  # what nodes told directly is kept for so long when its order is gone, or not there yet
 
 
 class Tidy:
@@ -131,6 +133,9 @@ class Tidy:
                 for key in folder.answers.keys(order_id):
                     folder.fold(key)
                 folder.answers.drop(order_id)
+        for order_id in folder.dossiers.orders():
+            if order_id not in standing and desk.now - folder.dossiers.of(order_id).asked_at >= TOLD_S:
+                folder.dossiers.drop(order_id)
 
     def _past(self, uid: str, number: int) -> bool:
         """Nobody looks at orders and gates of this round any more."""
@@ -154,6 +159,10 @@ class Tidy:
         for id_ in desk.book.closed_beyond(INCIDENTS_KEPT):
             desk.book.drop(id_)
             folder.fold(desk.keys.incident(id_))
+        old = set(desk.book.closed_beyond(FINDINGS_KEPT))
+        for id_ in folder.findings:
+            if desk.book.get(id_) is None or id_ in old:
+                folder.fold(desk.keys.finding(id_))
         for run in folder.fleet.ended_beyond(RUNS_KEPT):
             folder.drop_run(run)
         for run in list(folder.fleet.runs.values()):  # launches that never met

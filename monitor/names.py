@@ -56,7 +56,7 @@ class Names:
             raise Unresolved(f"the name {host} does not resolve: {why}") from None
 
     async def places(self, address: str, boot_id: str, own_boot_id: str, timeout_s: float) -> Sequence[tuple[str, int]]:
-        """IP addresses and port at which an agent is reached that tells `address` of a machine that booted as `boot_id`.
+        """IP addresses and port of an agent that tells `address`, of a machine that booted as `boot_id`.
 
         Raises `BadAddress` and `Unresolved` with the reason why there are none.
         """

@@ -52,6 +52,8 @@ class World:
     actions: list[ev.Action] = field(default_factory=list)
     probes: list[ev.Probe] = field(default_factory=list)
     posts: list[ev.Post] = field(default_factory=list)
+    questions: list[ev.Ask] = field(default_factory=list)
+    diagnoses: list[ev.Diagnose] = field(default_factory=list)
     canary: bool = True
     refuse_writes: bool = False
     training: bool = True
@@ -88,6 +90,10 @@ class World:
             self.probes.append(action)
         elif isinstance(action, ev.Post):
             self.posts.append(action)
+        elif isinstance(action, ev.Ask):
+            self.questions.append(action)
+        elif isinstance(action, ev.Diagnose):
+            self.diagnoses.append(action)
         elif self.refuse_writes:
             pass
         elif isinstance(action, ev.Erase):
