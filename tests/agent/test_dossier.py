@@ -1,6 +1,8 @@
 """Evidence on suspicion, asked for directly: over the wire, from real processes, the same for whoever asks."""
 
 import asyncio
+import gzip
+import json
 import time
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from rankpulse.core import look_evidence as wire
 from rankpulse.core.addresses import parse_peer
 from rankpulse.core.codec import Refused
 from rankpulse.core.dossier import Part
-from rankpulse.core.look_evidence import Collect
+from rankpulse.core.look_evidence import Collect, Fetch
+from rankpulse.core.settings import EvidenceSettings
 from rankpulse.store.memory import MemoryStore
 
 NONCE = "5a" * 16
@@ -98,3 +101,47 @@ async def test_who_is_not_proved_is_told_nothing(run_dir: str, crew: Crew, store
         with pytest.raises(Refused, match="not proved"):
             await ask(desk)
         assert (await ask(desk, token=b"a token that is long enough")).ranks
+
+
+@pytest.mark.live
+async def test_a_dump_is_fetched_over_the_wire(run_dir: str, crew: Crew, store: MemoryStore) -> None:
+    crew.job()
+    async with Desk(run_dir, store).at_work() as desk:
+        await joined(desk)
+        part = await ask(desk)
+        assert sorted(dump.rank for dump in part.dumps) == [-1, 0]
+        assert desk.agent.probe
+        for dump in part.dumps:
+            about = Fetch(name=dump.name)
+            line = await say(desk.agent.probe.address, wire.ask_dump("n1", NONCE, b"", about))
+            piece = wire.hear_dump(line, NONCE, b"", about)
+            assert piece.size == len(piece.data) == dump.bytes
+            content = json.loads(gzip.decompress(piece.data))
+            assert (content["node"], content["order_id"]) == ("n1", "c0001-0001")
+        gone = Fetch(name="gone.json.gz")
+        line = await say(desk.agent.probe.address, wire.ask_dump("n1", NONCE, b"", gone))
+        with pytest.raises(Refused, match="no such file"):
+            wire.hear_dump(line.replace(b"No such", b"no such"), NONCE, b"", gone)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("keep", [0, 5])
+async def test_without_a_place_for_dumps_the_rest_is_told(
+    run_dir: str, crew: Crew, store: MemoryStore, tmp_path: Path, keep: int
+) -> None:
+    """None are wanted, or the directory is not ours alone."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    crew.job()
+    desk = Desk(run_dir, store)
+    desk.agent._settings = msgspec.structs.replace(
+        desk.settings, evidence=EvidenceSettings(keep=keep, dir=str(shared) if keep else "")
+    )
+    async with desk.at_work():
+        await joined(desk)
+        part = await ask(desk)
+        assert (len(part.ranks), part.dumps) == (1, ())
+        state = await eventually(desk.state, 10, "the state")
+        assert ("not kept" in state.capabilities["dumps"]) == bool(keep)
+    assert list(shared.iterdir()) == []
