@@ -14,13 +14,15 @@ from rankpulse.core import records as r
 from rankpulse.drills.children import Child
 from rankpulse.drills.hangs.wires import Wires
 from rankpulse.drills.job import Job, job_env
-from rankpulse.drills.stage import Stage
+from rankpulse.drills.stage import NO_STRIKES, Stage
 from rankpulse.drills.witness import Timeout
 
 NAME = "hangs"
 LEARNED_STEPS = 60  # before the first fault: the monitor knows the pace of the job
 GOES_ON_STEPS = 10  # of a later round
 SAVE_S = 20.0
+# who computes for so long without a step hangs, whatever it computes; minutes by default
+MONITOR = f"{NO_STRIKES}[detect]\nhang_prior_s = 30.0\n"
 
 
 class HangJob(Job):

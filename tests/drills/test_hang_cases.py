@@ -16,11 +16,12 @@ import pytest_asyncio
 
 from rankpulse.drills.hangs.cases import CASES, Case, play
 from rankpulse.drills.hangs.cut import EXIT_CANNOT
-from rankpulse.drills.hangs.theatre import Theatre
+from rankpulse.drills.hangs.theatre import MONITOR, Theatre
 from rankpulse.drills.stage import Stage
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 REPEATS = [0, *(pytest.param(number, marks=pytest.mark.drill) for number in range(1, 6))]
+SCENES = [pytest.param(case, id=name, marks=[pytest.mark.drill] if case.slow else []) for name, case in CASES.items()]
 ON_THE_WIRE = ("network_stall", "partition")
 
 
@@ -31,12 +32,12 @@ def drawn() -> str:
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=REPEATS)
 async def theatre(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Theatre]:
     """One job for all cases: a round of it for each."""
-    async with Theatre(Stage(tmp_path_factory.mktemp("hangs"))) as theatre:
+    async with Theatre(Stage(tmp_path_factory.mktemp("hangs"), monitor=MONITOR)) as theatre:
         yield theatre
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", SCENES)
 async def test_the_rank_drawn_by_lot_is_named(theatre: Theatre, case: Case) -> None:
     played = await play(theatre, case, drawn())
     print(played.line())
