@@ -14,8 +14,8 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "node by the same command: once it waits, an armed monitor restarts the job without the dead; or " + _RESTART,
     "collective_hang": "look at the culprit's process on {nodes} (`py-spy dump --pid {pid}`, `nvidia-smi`). To end the "
     "round and let the next one start: " + _RESTART,
-    "collective_mismatch": "nothing is wrong with the machines: show the owner of the program who calls what, below. "
-    "It comes again after a restart",
+    "collective_mismatch": "show the owner of the program who calls what, below: nothing is wrong with the "
+    "machines, and it comes again after a restart",
     "network_stall": "look at counters and ports of the network and NVLink between the nodes named before they are "
     "lost (`rdma link`, `ethtool -S`, `nvidia-smi nvlink -e`), then: " + _RESTART + ". The second time on the same "
     "nodes leave them out: rankpulse cordon NODE --reason '…'",
@@ -51,6 +51,27 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "stopped_by_user": "nothing: it was stopped on purpose",
     "unknown": "compare the logs of all ranks at the time of the fault; the evidence below is all that was seen",
 }
+CLOSER: Final = {  # by signature, where what the culprit does says more than its class
+    "collective_hang:stopped": "find out who stopped it on {nodes} (SIGSTOP). `kill -CONT {pid}` lets it go on; or "
+    + _RESTART,
+    "collective_hang:traced": "let the debugger on {nodes} (pid {pid}) go on, or tell rankpulse of it: "
+    "rankpulse pause {run_uid} --reason 'debugger'",
+    "collective_hang:paused": "nothing, unless the program did not mean to pause its pulse",
+    "collective_hang:lock": "see which lock it is: the stack is below, and `py-spy dump --pid {pid}` on {nodes} shows "
+    "all of its threads. To go on: " + _RESTART + "; it may come again",
+    "collective_hang:gil": "see which native code holds Python's lock: on {nodes} `py-spy dump --native --pid {pid}`, "
+    "or `gdb -p {pid} -batch -ex 'thread apply all bt'`. To go on: " + _RESTART,
+    "collective_hang:uninterruptible": "read the kernel's lines on {nodes} (`dmesg -T`): it waits for a file system or "
+    "driver, and no signal ends it. To go on without the node: rankpulse cordon NODE --reason '…', then " + _RESTART,
+    "collective_hang:gpu stuck": "look at its GPU on {nodes} (`nvidia-smi`, `dmesg -T`): it does not begin what the "
+    "host called. Then: " + _RESTART + "; the second time leave the node out",
+    "storage_stall:pipe": "find out who should read the pipe: on {nodes} `ls -l /proc/{pid}/fd` names it, `lsof` who "
+    "has its other end. Then: " + _RESTART,
+    "data_stall:loader dead": "see why the loader's worker died: the log of the job, the kernel's lines of {nodes} "
+    "(out of memory?). Then: " + _RESTART,
+    "data_stall:loader storage": "look at the storage that {nodes} reads from: the data loader waits for it, and would "
+    "again after a restart",
+}
 NOTHING_YET: Final = {
     "adopt": "torchelastic restarts it by itself",
     "restart": "the order is out",
@@ -71,7 +92,7 @@ def next_step(i: Incident) -> str:
     if i.state == "closed":
         return f"the run has ended; {advice}"
     if i.action == "observe":
-        return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor restart it now; or {advice}"
+        return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor restart it now. By hand: {advice}"
     return advice
 
 
@@ -86,7 +107,8 @@ def todo(i: Incident, finding: Finding | None) -> Iterator[str]:
 def _advice(i: Incident) -> str:
     nodes = names_in_words(i.nodes, 4) or "the culprit's node"
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
-    return ADVICE.get(i.klass, ADVICE["unknown"]).format(run_uid=i.run_uid, nodes=nodes, pid=pid)
+    text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
+    return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid)
 
 
 def _start_another(i: Incident) -> str:

@@ -59,10 +59,11 @@ def headline(i: Incident, found: Finding | None) -> str:
     row = found.culprits[0] if agreed and found is not None and len(found.culprits) == 1 else None
     if row is None:
         return f"{text or i.klass}{_where(i) if agreed else ''}"
-    name = f"rank {row.rank}"
-    named = text.startswith(f"{name} ") and not text.startswith(f"{name} on ")
-    text = rank_words.place(row) + text[len(name) :] if named else text
-    facts = rank_words.facts(row)
+    facts, name = rank_words.facts(row), f"rank {row.rank} "
+    if not text.startswith(name):
+        return f"{text} [{rank_words.place(row)}{': ' * bool(facts)}{facts}]"
+    if not text.startswith(f"{name}on "):
+        text = f"{rank_words.place(row)} {text[len(name) :]}"
     return f"{text} [{facts}]" if facts else text
 
 

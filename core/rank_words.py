@@ -1,15 +1,19 @@
 """One rank in words: where it runs, what it is doing, and the frame, state and kernel function that say so. Pure."""
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from rankpulse.core.signatures import words
 from rankpulse.core.snapshot import COMPLETED, Loaders, Position, Rank
-from rankpulse.core.stacks import IN_WORDS, UNSEEN, doing
+from rankpulse.core.stacks import COLLECTIVE, DEVICE, IN_WORDS, UNSEEN, doing
 from rankpulse.core.words import printable
 
 FRAME_MAX: Final = 120
 GROUPS_MAX: Final = 4
+_LIBRARY: Final = re.compile(
+    r"(^|/)(torch|multiprocessing|concurrent|torch_xla)/|^(threading|contextlib|functools)\.py"
+)
 STATES: Final = {
     "R": "running",
     "S": "sleeping",
@@ -36,7 +40,14 @@ def activity(rank: Rank) -> str:
     told = [*_ends(rank), *_held(rank)]
     if does.what != UNSEEN:
         told.append(IN_WORDS[does.what] + (f" ({printable(does.frame, FRAME_MAX)})" if does.frame else ""))
+    if does.what in (COLLECTIVE, DEVICE) and (caller := _caller(rank)):
+        told.append(f"called at {printable(caller, FRAME_MAX)}")
     return ", ".join(told)
+
+
+def _caller(rank: Rank) -> str:
+    """The innermost frame of the program itself."""
+    return next((frame for frame in reversed(rank.stack) if not _LIBRARY.search(frame)), "")
 
 
 def facts(rank: Rank) -> str:

@@ -53,6 +53,7 @@ def lock() -> tuple[Incident, Finding]:
         cascade=tuple(r for r in range(32) if r != 7),
         action="observe",
         action_reason="not armed",
+        signature="collective_hang:lock",
         evidence=("/rankpulse/c/nodes/gpu00/obs/00000001/0000000007",),
     )
     row = Rank(

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import explain_pages as pages
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankpulse.cli import advice, explain
-from rankpulse.core import diagnosis
+from rankpulse.core import causes_hang, diagnosis
 from rankpulse.core.records import Before, Counts, DumpRow, Finding, Incident, Member, Missing
 from rankpulse.core.snapshot import Loaders, Operation, Position, Rank
 from rankpulse.core.verdict import KINDS
@@ -48,6 +49,23 @@ def test_an_incident_that_was_corrected_since_keeps_its_own_headline() -> None:
 def test_every_class_that_a_verdict_or_an_incident_can_have_has_its_advice() -> None:
     of_incidents = {diagnosis.AGENT_CUT_OFF, diagnosis.OPERATOR_RESTART, diagnosis.DRAIN, diagnosis.BREAKER_OPEN}
     assert {*KINDS, *of_incidents} <= advice.ADVICE.keys()
+
+
+@pytest.mark.parametrize("signature", advice.CLOSER)
+def test_advice_fits_what_the_culprit_does(signature: str) -> None:
+    told = Incident(
+        id="i", klass=signature.partition(":")[0], state="open", opened_at=0.0, run_uid="run-7", nodes=("n1",),
+        action="page", culprits=(Member(1, "n1", 0, 4242, 1),), signature=signature,
+    )  # fmt: skip
+    text = advice.next_step(told)
+    assert text != advice.next_step(msgspec.structs.replace(told, signature=""))
+    assert "{" not in text
+    assert told.klass in KINDS
+
+
+def test_closer_advice_is_about_what_a_diagnosis_can_say() -> None:
+    told = "".join((Path(causes_hang.__file__)).read_text(encoding="utf-8"))
+    assert [name for name in advice.CLOSER if f'"{name.partition(":")[2]}"' not in told] == []
 
 
 @pytest.mark.parametrize("klass", KINDS)
