@@ -227,7 +227,7 @@ def history(desk: Desk, run: RunView) -> Iterable[Failure]:
 
 
 def _counts(incident: Incident) -> bool:
-    return bool(incident.signature or incident.fault) and incident.outcome != book_of.PASSED and not incident.asked_by
+    return bool(incident.signature or incident.fault) and incident.outcome != book_of.PASSED
 
 
 def _failure(desk: Desk, incident: Incident) -> Failure:

@@ -50,7 +50,8 @@ def concluded(found: Diagnosis, verdict: Verdict, snapshot: Snapshot, round_: Ro
         signature=verdict.signature,
         advice=verdict.action,
     )
-    at_work = any(map(_works, (ranks[member.rank] for member in blamed)))
+    broken = verdict.klass in (d.GPU_FAULT, d.NVLINK_DOMAIN)
+    at_work = not broken and any(map(_works, (ranks[member.rank] for member in blamed)))
     return Conclusion(_doubted(better, found, stand, [ranks[m.rank] for m in blamed]), at_work, named=True)
 
 
@@ -81,6 +82,8 @@ def _doubts(better: Diagnosis, found: Diagnosis, blamed: list[Rank]) -> Iterator
     if _disagree(better, found):
         yield "the collectives alone name somebody else: neither is acted upon"
         yield from found.reasons[1:4]
+    if better.klass in (d.GPU_FAULT, d.NVLINK_DOMAIN):
+        return  # what a driver says of its device stands, whatever those do that wait for it
     if any(map(_works, blamed)):
         yield "it uses the CPU while the others wait: it may be slow, not hung"
     if any(rank.state == "D" for rank in blamed):

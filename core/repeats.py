@@ -12,7 +12,7 @@ from rankpulse.core.views import RoundView, RunView, process_of
 
 LIVED_S = 600.0  # a round that trained for so long has made progress, where its steps are not counted on from the last
 HANDS = (1, 2, 3, 9, 13, 14, 15)  # signals that a program does not get by its own fault
-OWN = (d.WORKER_DEAD, d.COLLECTIVE_HANG)
+OWN = (d.WORKER_DEAD, d.COLLECTIVE_HANG, d.COLLECTIVE_MISMATCH, d.DATA_STALL, d.NUMERICAL, d.OOM)
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 
 
@@ -21,6 +21,9 @@ def repeated(found: Diagnosis, run: RunView, round_: RoundView, book: Book, now:
 
     Its words are the same as those that ended an earlier round, or it came at the same step; and no progress between.
     """
+    before = _mismatched(found, run, round_, book)
+    if before is not None:
+        return f"ranks call different collectives again (as in round {before.round}): it would only come once more"
     lived, step = now - round_.began_at >= LIVED_S, highest_step(round_)
     if lived and not _counts_on(round_):
         return ""
@@ -32,6 +35,14 @@ def repeated(found: Diagnosis, run: RunView, round_: RoundView, book: Book, now:
             again = "the same error of the program again" if words else f"it fails at step {step} again"
             return f"{again} (as in round {incident.round}), and no progress since: it would only fail once more"
     return ""
+
+
+def _mismatched(found: Diagnosis, run: RunView, round_: RoundView, book: Book) -> Incident | None:
+    """The last time that its ranks called different collectives: no machine does that, whatever came between."""
+    if found.klass != d.COLLECTIVE_MISMATCH:
+        return None
+    before = (i for i in book if i.run_uid == run.uid and i.round < round_.number and i.klass == found.klass)
+    return max((i for i in before if i.outcome != PASSED), key=lambda i: i.round, default=None)
 
 
 def _same_step(incident: Incident, found: Diagnosis, round_: RoundView, step: int) -> bool:

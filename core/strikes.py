@@ -19,7 +19,8 @@ from rankpulse.core.repeats import same
 if TYPE_CHECKING:
     from rankpulse.core.desk import Desk
 
-STRIKING: Final = (d.WORKER_DEAD, d.COLLECTIVE_HANG, d.NODE_DEAD)
+STRIKING: Final = (d.WORKER_DEAD, d.COLLECTIVE_HANG, d.NODE_DEAD, d.DATA_STALL, d.GPU_FAULT, d.STORAGE_STALL)
+BROKEN: Final = (d.GPU_FAULT, d.NVLINK_DOMAIN)
 AT_ONCE_S: Final = 60.0  # two runs on one node suffer from one and the same thing, and notice it so far apart
 
 
@@ -32,10 +33,20 @@ class Strikes:
     def judge(self, *, stopped: str) -> None:
         """Count what open incidents blame, and cordon whom they blame too often. `stopped`: why actions stop, or ""."""
         for incident in self._desk.book.open():
+            if incident.action == policy.RESTART_WITHOUT and incident.klass in d.STANDSTILLS and not stopped:
+                self._left_out(incident)
             if incident.klass in STRIKING and incident.run_uid:
                 struck = self._counted(incident)
                 if struck.strike and not _may_pass(struck):
                     self._weigh(struck, stopped)
+
+    def _left_out(self, incident: r.Incident) -> None:
+        """Who is to be left out though it lives: else it would be in the next round again."""
+        if incident.klass not in BROKEN and not self._desk.settings.policy.strikes:
+            return
+        for node in incident.nodes:
+            if node not in self._desk.folder.joint.cordons and not self._refused(incident, node):
+                self._cordon(incident, node, f"{incident.action_reason} (incident {incident.id})")
 
     def against(self, node: str) -> list[r.Incident]:
         """The strikes that count against a node by now, the oldest first: what several runs suffered at once is one."""
@@ -92,6 +103,10 @@ class Strikes:
         if refusal:
             desk.note(incident, f"{node} is not cordoned, although {reason}: {refusal}")
             return
+        self._cordon(incident, node, reason)
+
+    def _cordon(self, incident: r.Incident, node: str, reason: str) -> None:
+        desk = self._desk
         cordon = r.Cordon(
             node=node, author=f"monitor, epoch {desk.epoch}", reason=reason, at=desk.at, owner="rankpulse",
             incident=incident.id,
@@ -116,5 +131,6 @@ class Strikes:
 
 def _may_pass(incident: r.Incident) -> bool:
     """Whether it may yet turn out to be nothing: then it must not be what a node is left out for."""
-    watched = incident.klass == d.COLLECTIVE_HANG and incident.action == policy.PAGE
+    standing = (d.COLLECTIVE_HANG, d.DATA_STALL, d.STORAGE_STALL)
+    watched = incident.klass in standing and incident.action == policy.PAGE
     return watched or incident.action == policy.WAIT
