@@ -10,7 +10,9 @@ from rankpulse.agent.dumps import NODE
 from rankpulse.agent.evidence import Seen
 from rankpulse.agent.gathering import Gathered
 from rankpulse.agent.loaders import MOVED_BYTES
-from rankpulse.core.snapshot import Rank
+from rankpulse.agent.trace import MEMBERS_MAX
+from rankpulse.core.dossier import GROUPS_MAX
+from rankpulse.core.snapshot import Group, Rank
 from rankpulse.core.snapshot_nodes import Node
 
 _OWN_BYTES: Final = 4  # times what it told of its stacks: that goes through a file of its own
@@ -51,6 +53,17 @@ def report(node: str, gathered: Gathered, uptime_s: float, *, disk_stuck: bool |
         uptime_s=uptime_s,
         disk_stuck=disk_stuck,
     )
+
+
+def groups(gathered: Gathered) -> tuple[Group, ...]:
+    """The smallest first, as many as there is room for, of all that its ranks know."""
+    known = {group.name: group for seen in gathered.seen for group in seen.trace.groups}
+    found, room = list[Group](), MEMBERS_MAX
+    for group in sorted(known.values(), key=lambda one: len(one.members)):
+        room -= len(group.members)
+        if room >= 0 and len(found) < GROUPS_MAX:
+            found.append(group)
+    return tuple(found)
 
 
 def left_out(gathered: Gathered) -> tuple[str, ...]:

@@ -115,6 +115,7 @@ class Dossiers:
             ranks=ranks,
             report=composing.report(self.node, gathered, time.monotonic(), disk_stuck=stuck),
             devices=gathered.use.devices,
+            groups=composing.groups(gathered),
             dumps=tuple(dumps),
             left_out=(*lost, *composing.left_out(gathered)),
         )

@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 import msgspec
 
 from rankpulse.core.codec import Refused
-from rankpulse.core.snapshot import Rank
+from rankpulse.core.snapshot import Group, Rank
 from rankpulse.core.snapshot_nodes import Device, Node
 from rankpulse.core.words import printable
 
 RANK_MAX: Final = 4096  # bytes of JSON
 PART_MAX: Final = 256 * 1024
-DUMPS_MAX, DEVICES_MAX, LEFT_OUT_MAX = 4096, 256, 64
+DUMPS_MAX, DEVICES_MAX, LEFT_OUT_MAX, GROUPS_MAX = 4096, 256, 64, 64
 
 
 class Dump(msgspec.Struct, frozen=True, array_like=True):
@@ -35,6 +35,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks: tuple[Rank, ...] = ()
     report: Node
     devices: tuple[Device, ...] = ()
+    groups: tuple[Group, ...] = ()  # as far as its ranks know the members
     dumps: tuple[Dump, ...] = ()
     left_out: tuple[str, ...] = ()  # what was dropped or could not be had, in words
 
@@ -48,16 +49,18 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[msgspec.Raw, ...] = ()
     report: msgspec.Raw = msgspec.Raw(b"{}")
     devices: tuple[msgspec.Raw, ...] = ()
+    groups: tuple[msgspec.Raw, ...] = ()
     dumps: tuple[Dump, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
-_T = TypeVar("_T", Rank, Node, Device)
+_T = TypeVar("_T", Rank, Node, Device, Group)
 _encoder: Final = msgspec.json.Encoder()
 _wire: Final = msgspec.json.Decoder(_Wire)
 _rank: Final = msgspec.json.Decoder(Rank)
 _node: Final = msgspec.json.Decoder(Node)
 _device: Final = msgspec.json.Decoder(Device)
+_group: Final = msgspec.json.Decoder(Group)
 
 
 def encode(part: Part) -> bytes:
@@ -80,6 +83,7 @@ def decode(data: bytes) -> Part:
     lost: list[str] = []
     ranks = [_row(_rank, raw, f"ranks[{place}]", lost) for place, raw in enumerate(wire.ranks)]
     devices = [_row(_device, raw, f"devices[{place}]", lost) for place, raw in enumerate(wire.devices[:DEVICES_MAX])]
+    groups = [_row(_group, raw, f"groups[{n}]", lost, PART_MAX) for n, raw in enumerate(wire.groups[:GROUPS_MAX])]
     report = _row(_node, wire.report, "report", lost, PART_MAX)
     return Part(
         node=wire.node,
@@ -88,6 +92,7 @@ def decode(data: bytes) -> Part:
         ranks=tuple(rank for rank in ranks if rank is not None),
         report=report or Node(wire.node),
         devices=tuple(device for device in devices if device is not None),
+        groups=tuple(group for group in groups if group is not None),
         dumps=wire.dumps[:DUMPS_MAX],
         left_out=tuple(printable(text, 200) for text in (*lost, *wire.left_out)[:LEFT_OUT_MAX]),
     )

@@ -49,7 +49,8 @@ def fit_part(part: Part, limit: int = PART_MAX) -> Part:
         part = _with(part, [fit(rank, each) for rank in part.ranks])
     if _size(part) > limit:
         report = replace(part.report, kernel=(), processes=(), links=())
-        part = replace(part, report=report, dumps=(), left_out=_told(part, "kernel lines, names of dumps"))
+        told = _told(part, "kernel lines, members of groups, names of dumps")
+        part = replace(part, report=report, groups=(), dumps=(), left_out=told)
     while _size(part) > limit and part.ranks:
         keep = len(part.ranks) // 2
         part = replace(part, ranks=part.ranks[:keep], left_out=_told(part, f"all ranks but {keep}"))
