@@ -51,7 +51,7 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "stopped_by_user": "nothing: it was stopped on purpose",
     "unknown": "compare the logs of all ranks at the time of the fault; the evidence below is all that was seen",
 }
-CLOSER: Final = {  # by signature, where what the culprit does says more than its class
+CLOSER: Final[dict[str, str]] = {  # by signature, where what the culprit does says more than its class
     "collective_hang:stopped": "find out who stopped it on {nodes} (SIGSTOP). `kill -CONT {pid}` lets it go on; or "
     + _RESTART,
     "collective_hang:traced": "let the debugger on {nodes} (pid {pid}) go on, or tell rankpulse of it: "
@@ -72,6 +72,7 @@ CLOSER: Final = {  # by signature, where what the culprit does says more than it
     "data_stall:loader storage": "look at the storage that {nodes} reads from: the data loader waits for it, and would "
     "again after a restart",
 }
+CLOSER["collective_hang:lock or thread"] = CLOSER["collective_hang:lock"]
 NOTHING_YET: Final = {
     "adopt": "torchelastic restarts it by itself",
     "restart": "the order is out",

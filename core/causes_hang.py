@@ -207,6 +207,8 @@ def _by_rest(rank: Rank, found: Laggards) -> State:
         return State(v.COLLECTIVE_HANG, "holding Python's lock (GIL) in native code", "gil")
     if does.what == st.LOCK:
         return State(v.COLLECTIVE_HANG, f"waiting for a lock in the program ({does.frame})", "lock")
+    if does.what == st.USER and _waits_for_thread(rank):
+        return State(v.COLLECTIVE_HANG, f"waiting for a lock or another thread ({does.frame})", "lock or thread")
     if does.what in (st.DEVICE, st.COLLECTIVE) and found.host_ahead:
         return State(v.COLLECTIVE_HANG, "waiting for its GPU, which does not begin what the host called", "gpu stuck",
                      kind="gpu_fault", confidence=0.8)  # fmt: skip
@@ -219,6 +221,12 @@ def _by_rest(rank: Rank, found: Laggards) -> State:
     at_work = ", at work on the CPU" if rank.cpu_moving else ""
     why = f"{where.get(does.what, st.IN_WORDS[does.what])}{frame}{at_work}"
     return State(v.COLLECTIVE_HANG, why, f"compute {bare(does.frame)}")
+
+
+def _waits_for_thread(rank: Rank) -> bool:
+    """Asleep until a thread wakes it. A lock of Python has no frame of its own; what torch waits for is none."""
+    own = bool(rank.stack) and "torch" not in rank.stack[-1]
+    return own and "futex" in rank.wchan and rank.state in ("", "S") and rank.cpu_moving is False
 
 
 def _steps(klass: str, state: State, nodes: tuple[str, ...], ranks: list[Rank]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from diagnosis_world import IN_ALL_REDUCE, Json, at, came_not, job, nodes, waiting
 
 from rankpulse.core.diagnosing import diagnose
@@ -99,3 +100,20 @@ def test_names_are_drawn_together() -> None:
     assert names_in_words(f"r{i}n0" for i in range(0, 100, 2)).endswith(" and others (50 in all)")
     assert names_in_words([]) == ""
     assert names_in_words(["\x1b[2J"]).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, "waiting for a lock or another thread (metrics.py:7 publish)"),
+        ({"cpu_moving": True}, "outside of the collective, in the program (metrics.py:7 publish), at work on the CPU"),
+        ({"wchan": "do_wait"}, "outside of the collective, in the program (metrics.py:7 publish)"),
+        ({"stack": ["train.py:9 train", "torch/autograd/graph.py:9 run"]}, "outside of the collective, in the program"),
+    ],
+)
+def test_a_lock_has_no_frame_but_the_kernel_knows_it(more: Json, why: str) -> None:
+    snap = standing()
+    stack = ["train.py:90 train", "metrics.py:7 publish"]
+    lock = {"positions": came_not(42), "stack": stack, "state": "S", "wchan": "futex_do_wait", "cpu_moving": False}
+    snap["ranks"][7] |= lock | more
+    assert why in verdict(snap).summary
