@@ -21,7 +21,7 @@ from rankpulse.core.outside import NAMELESS
 from rankpulse.core.phases import clock_of
 from rankpulse.core.records import Incident, Member
 from rankpulse.core.slot import PHASE_CLOSED, PHASE_PAUSED, PHASE_TRAIN
-from rankpulse.core.snapshot import Failure, Job, Monitor, Operation, Position, Rank, Saving, Snapshot
+from rankpulse.core.snapshot import Failure, Group, Job, Monitor, Operation, Position, Rank, Saving, Snapshot
 from rankpulse.core.snapshot_nodes import Device, Node, Place
 from rankpulse.core.standstill import Stand
 from rankpulse.core.views import RoundView, RunView, process_of
@@ -48,12 +48,13 @@ def assembled(desk: Desk, run: RunView, stand: Stand, told: Told) -> Snapshot:
         taken_at=desk.at,
         job=_job(desk, run, stand),
         ranks=tuple(ranks(desk, round_, told)),
+        groups=tuple(_groups(round_, told.dossier)),
         devices=tuple(_devices(round_, told.dossier)),
         nodes=tuple(_node(desk, name, told.dossier.parts.get(name)) for name in round_.nodes()),
         topology={name: place for name in round_.nodes() if (place := desk.folder.topology.of(name)) != Place()},
         phase_limits_s=_limits(run),
         saving=_saving(desk, run),
-        history=tuple(history(desk, run)),
+        history=tuple(history(desk, run, round_)),
         monitor=Monitor(blind=False, store="ok"),
     )
 
@@ -83,6 +84,18 @@ def _saving(desk: Desk, run: RunView) -> Saving:
     if state is None or state.step < 0:
         return Saving()
     return Saving(last_complete_step=state.step)
+
+
+def _groups(round_: RoundView, dossier: Dossier) -> Iterable[Group]:
+    """Process groups whose members are known: by the ranks that tell of them, of whom none says otherwise."""
+    told: dict[str, set[Group]] = {}
+    for part, _ in dossier.parts.values():
+        for group in part.groups:
+            told.setdefault(group.name, set()).add(msgspec.structs.replace(group, members=tuple(sorted(group.members))))
+    for found in told.values():
+        group = found.pop()
+        if not found and set(group.members) <= round_.members.keys():
+            yield group
 
 
 # --- ranks
@@ -215,11 +228,11 @@ def _devices(round_: RoundView, dossier: Dossier) -> Iterable[Device]:
 # --- the past
 
 
-def history(desk: Desk, run: RunView) -> Iterable[Failure]:
-    """Earlier failures of this job, and of the machines it runs on."""
-    nodes = set(run.current.nodes())
+def history(desk: Desk, run: RunView, round_: RoundView) -> Iterable[Failure]:
+    """Failures of this job before this round, and of the machines it runs on."""
+    nodes = set(round_.nodes())
     for incident in sorted(desk.book, key=lambda incident: (incident.opened_at, incident.id)):
-        if (incident.run_uid, incident.round) == (run.uid, run.current.number) or not _counts(incident):
+        if (incident.run_uid == run.uid and incident.round >= round_.number) or not _counts(incident):
             continue
         job = incident.run_uid == run.uid or (incident.run_id == run.run_id and run.run_id not in NAMELESS)
         if job or (incident.klass in OF_MACHINES and nodes & set(incident.nodes)):
