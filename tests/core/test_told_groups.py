@@ -1,4 +1,4 @@
-"""Process groups whose members the ranks know: believed where nobody says otherwise and all of them are of the round."""
+"""Groups whose members the ranks know: believed where nobody says otherwise and all of them are of the round."""
 
 import pytest
 
