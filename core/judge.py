@@ -9,8 +9,10 @@ from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
+from rankpulse.core.assembling import history
 from rankpulse.core.breaker import BreakerJudge
 from rankpulse.core.ceiling import Ceilings
+from rankpulse.core.death_words import bettered, with_past
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
 from rankpulse.core.draining import Draining
@@ -236,6 +238,7 @@ class Judge:
 
         Not so where holders wait: each such round needs a verdict, and so an incident, of its own.
         """
+        found = with_past(bettered(found), history(self._desk, run, round_))
         unrecovered = self._book.open_before(run.uid, round_.number)
         own = run.joint is not None and deaths.is_held(round_)
         if unrecovered is None or own or self._book.of_round(run.uid, round_.number) is not None:
@@ -339,4 +342,4 @@ def _may_correct(incident: r.Incident, found: Diagnosis, *, standing: bool) -> b
     if standing:
         return {was, now} <= STANDING
     same_exits = bool(set(incident.evidence) & set(found.evidence))
-    return (was == d.UNKNOWN or same_exits) and {was, now} <= {d.UNKNOWN, *d.DEATHS} or was == now
+    return ((was == d.UNKNOWN or same_exits) and {was, now} <= {d.UNKNOWN, *d.DEATHS}) or was == now

@@ -32,7 +32,7 @@ def _follows(other: RunView, run: RunView) -> bool:
 def may_be_started_again(desk: Desk, incident: r.Incident, run: RunView) -> bool:
     """Whether the end of the run leaves its job to be started from outside: it failed, nobody stopped it, and the
     program's fault is not what was found."""
-    followed = incident.action in FOLLOWED or (incident.action == policy.PAGE and incident.klass == d.WORKER_DEAD)
+    followed = incident.action in FOLLOWED or (incident.action == policy.PAGE and incident.klass in d.DEATHS)
     gate = desk.folder.joint.gates.get((run.uid, run.current.number + 1))
     followed = followed and (gate is None or gate.go)  # else it was stopped, for it would fail again
     return run.outcome == d.FAILED and followed and (desk.folder.modes.of(run.uid).armed or incident.rung != "")

@@ -9,7 +9,7 @@ from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
 from rankpulse.core.causes_hardware import name
 from rankpulse.core.causes_monitor import is_lemon, spares
-from rankpulse.core.remembered import DEVICE_SIGNS, Past, past
+from rankpulse.core.remembered import DEVICE_SIGNS, Past, in_words, past
 from rankpulse.core.scene import Scene
 from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
@@ -29,11 +29,7 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
     before = past(scene, cause)
     if not before.same:
         return _spare(scene, _quarantined(scene, cause))
-    told = f"the same failure was seen {len(before.same)} time{'s' * (len(before.same) > 1)} before"
-    nodes = before.seen.nodes
-    told += f", on {', '.join(nodes[:8])}" if nodes else ""
-    told += f"; the last fix ({before.seen.last_action}) did not hold" if before.seen.last_action else ""
-    cause = msgspec.structs.replace(cause, reasons=(*cause.reasons, told))
+    cause = msgspec.structs.replace(cause, reasons=(*cause.reasons, in_words(before.seen)))
     if cause.choice in (policy.NONE, policy.WAIT):
         return cause  # nothing is wrong with it this time either
     if cause.klass in OF_MACHINE:

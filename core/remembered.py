@@ -82,3 +82,10 @@ def nodes_of(failure: Failure) -> tuple[str, ...]:
 def before_on(scene: Scene, nodes: tuple[str, ...]) -> int:
     """How many earlier failures were on one of these nodes, whatever they were."""
     return sum(1 for f in scene.snap.history if set(nodes_of(f)) & set(nodes))
+
+
+def in_words(seen: Seen) -> str:
+    """As a reason."""
+    told = f"the same failure was seen {seen.times} time{'s' * (seen.times > 1)} before"
+    told += f", on {', '.join(seen.nodes[:8])}" if seen.nodes else ""
+    return told + (f"; the last fix ({seen.last_action}) did not hold" if seen.last_action else "")
