@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from rankpulse.agent import composing
 from rankpulse.agent.aside import Aside, TooSlow
-from rankpulse.agent.dumps import Dumps
+from rankpulse.agent.dumps import NODE, Dumps
 from rankpulse.agent.gathering import Gathered, Gathering
 from rankpulse.agent.watch import Who, Worker, Workers
 from rankpulse.core import dossier, look, look_evidence, reducing
@@ -124,17 +124,19 @@ class Dossiers:
     async def _written(
         self, gathered: Gathered, at: float, about: Collect
     ) -> tuple[list[Dump], tuple[str, ...], bool | None]:
-        """The dumps on disk; why there are none; whether the disk hangs."""
-        contents = composing.dumps(
-            self.node, gathered, {"taken_at": at, **msgspec.to_builtins(about)}, redact=self.redact
-        )
+        """The dumps on disk, without their sizes where these are not known in time; why; whether the disk hangs."""
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at)) + f"-{int(at * 1000) % 1000:03d}"
+        free = not self._disk.hanging
         try:
-            return await self._disk.call(_DUMPS_S, self._write, at, about.order_id, contents), (), False
+            return await self._disk.call(_DUMPS_S, self._write, stamp, gathered, at, about), (), False
         except TooSlow as error:
-            return [], (f"dumps: {error}",), True if self._disk.hanging else None
+            ranks = (*(seen.row.rank for seen in gathered.seen), NODE)
+            named = self.dumps.named(stamp, about.order_id, ranks) if free else []
+            return named, (f"sizes of dumps: {error}",), None if free else True
         except OSError as error:
             return [], (f"dumps: {error.strerror or error}",), None
 
-    def _write(self, at: float, order_id: str, contents: dict[int, dict[str, Any]]) -> list[Dump]:
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at)) + f"-{int(at * 1000) % 1000:03d}"
-        return self.dumps.write(stamp, order_id, contents)
+    def _write(self, stamp: str, gathered: Gathered, at: float, about: Collect) -> list[Dump]:
+        said = {"taken_at": at, **msgspec.to_builtins(about)}
+        contents = composing.dumps(self.node, gathered, said, redact=self.redact)
+        return self.dumps.write(stamp, about.order_id, contents)

@@ -3,6 +3,7 @@
 import gzip
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +42,11 @@ class Dumps:
         self._rotate()
         left = set(self.folder.names())
         return [dump for dump in told if dump.name in left]
+
+    def named(self, stamp: str, order_id: str, ranks: Iterable[int]) -> list[Dump]:
+        """What `write` would leave, its size not known yet."""
+        wanted = self.folder is not None and self.keep > 0
+        return [Dump(rank, name_of(stamp, order_id, rank), 0) for rank in ranks] if wanted else []
 
     def piece(self, about: Fetch) -> Chunk:
         """Raises `Refused` where there is no such dump (any more)."""

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,8 +28,10 @@ _ALL_S: Final = 1.3  # for all ranks of the node
 _AT_ONCE: Final = 32  # traces in memory
 _UNANSWERED_MAX: Final = 3  # in a row; a standstill is looked at twice before anything is done about it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PROMPT_S: Final = 0.3  # C++ that took longer is starved of CPU itself: then Python's silence says nothing
 _LARGE: Final = 64 * 1024  # parsed in a thread
 _NOT_ASKED: Final = "not asked in time"
+T = TypeVar("T")
 
 
 class Seen(NamedTuple):
@@ -45,10 +47,10 @@ class Seen(NamedTuple):
 
 
 class _Server(NamedTuple):
-    """What its C++ said. `said`: "ok", or why there are no positions; `spoke`: it answered at all."""
+    """What its C++ said. `said`: "ok", or why there are no positions; `prompt`: it answered something, and soon."""
 
     said: str
-    spoke: bool = False
+    prompt: bool = False
     trace: Trace = Trace()
     body: bytes = b""
 
@@ -74,41 +76,40 @@ class Evidence:
         gate = asyncio.Semaphore(_AT_ONCE)
         self._forget_dead()
         before, began = {one.pid: _cpu(one) for one in workers}, time.monotonic()
-        asked = {one: asyncio.create_task(self._both(one, gate)) for one in workers}
+        servers = {one: asyncio.create_task(self._ask(one, gate)) for one in workers}
+        pythons = {one: asyncio.create_task(self.stacks.of(one, _PYTHON_S)) for one in workers}
         await asyncio.sleep(LOOK_S)
         rows = {one: _kernel_row(one, before[one.pid], time.monotonic() - began) for one in workers}
-        if asked:
-            await asyncio.wait(asked.values(), timeout=_ALL_S - LOOK_S)
+        if workers:
+            await asyncio.wait({*servers.values(), *pythons.values()}, timeout=_ALL_S - LOOK_S)
         result = []
-        for one, task in asked.items():
-            server, python = task.result() if task.done() else (_Server(_NOT_ASKED), Told("", _NOT_ASKED))
-            task.cancel()
-            result.append(_seen(one, rows[one], server, python))
+        for one in workers:
+            server = _so_far(servers[one], _Server(_NOT_ASKED))
+            result.append(_seen(one, rows[one], server, _so_far(pythons[one], Told("", _NOT_ASKED))))
         return sorted(result, key=lambda seen: (seen.row.rank, seen.row.pid))
 
     def close(self) -> None:
         self.stacks.close()
-
-    async def _both(self, worker: Worker, gate: asyncio.Semaphore) -> tuple[_Server, Told]:
-        return await asyncio.gather(self._ask(worker, gate), self.stacks.of(worker, _PYTHON_S))
 
     async def _ask(self, worker: Worker, gate: asyncio.Semaphore) -> _Server:
         who = (worker.pid, worker.start)
         if self._unanswered.get(who, 0) >= _UNANSWERED_MAX:
             return _Server("left earlier questions unanswered: not asked again")
         async with gate:
+            began = time.monotonic()
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     body = await worker_server.ask(self.run_dir, worker, worker_server.TRACE, trace.TRACE_MAX_BYTES)
                     self._unanswered.pop(who, None)
-                    return _Server("ok", True, await _read(body), body)
+                    prompt = time.monotonic() - began < _PROMPT_S
+                    return _Server("ok", prompt, await _read(body), body)
             except TimeoutError:
                 self._unanswered[who] = self._unanswered.get(who, 0) + 1
                 return _Server(f"no answer within {_ANSWER_S:g} s")
             except NoAnswer as error:
-                return _Server(str(error), error.spoke)
+                return _Server(str(error), error.spoke and time.monotonic() - began < _PROMPT_S)
             except trace.BadTrace as error:
-                return _Server(str(error), True)
+                return _Server(str(error), time.monotonic() - began < _PROMPT_S)
             except OSError as error:
                 return _Server(f"its server cannot be reached: {error.strerror or error}")
 
@@ -120,12 +121,19 @@ class Evidence:
                 del self._unanswered[pid, start]
 
 
+def _so_far(task: "asyncio.Task[T]", otherwise: T) -> T:
+    if task.done():
+        return task.result()
+    task.cancel()
+    return otherwise
+
+
 def _seen(worker: Worker, row: Row, server: _Server, python: Told) -> Seen:
     row = msgspec.structs.replace(row, server=server.said, positions=server.trace.rows)
     held = None
     if python.text:
         held = False
-    elif python.why == UNANSWERED and server.spoke and row.state not in ("T", "t", "Z", "X"):
+    elif python.why == UNANSWERED and server.prompt and row.state not in ("T", "t", "Z", "X"):
         held = True
     return Seen(worker, row, server.trace, server.body, python, held)
 

@@ -11,7 +11,7 @@ from rankpulse.agent.beside import Around, Surroundings
 from rankpulse.agent.evidence import Evidence, Seen
 from rankpulse.agent.gpus import Gpus, Use
 from rankpulse.agent.kernel_lines import Lines
-from rankpulse.agent.py_spy import LEAST_S, PySpy
+from rankpulse.agent.py_spy import PySpy
 from rankpulse.agent.watch import Worker
 
 ALL_S: Final = 1.75  # what has not come by then is left out; the rest of two seconds is for telling it
@@ -51,6 +51,8 @@ class Gathering:
         spied = asyncio.create_task(self._spied(seen, until))
         await asyncio.wait({around, kernel, use, text, spied}, timeout=until - asyncio.get_running_loop().time())
         lost: list[str] = []
+        if _mute(seen) and self.py_spy.path() is None:
+            lost.append("stacks from outside: py-spy is not installed here")
         return Gathered(
             seen,
             _told(around, Around({}), "what lies around its ranks", lost),
@@ -79,9 +81,14 @@ class Gathering:
 
     async def _spied(self, seen: list[Seen], until: float) -> dict[int, str]:
         """Stacks of those whose Python did not tell them. Also of one that is stopped: nobody connects to it."""
-        mute = [one.row.pid for one in seen if not one.python.text and one.row.state not in ("Z", "X")]
+        mute = _mute(seen)
         left = until - asyncio.get_running_loop().time() - 0.1
-        return await self.py_spy.stacks(mute, left) if mute and left > LEAST_S else {}
+        return await self.py_spy.stacks(mute, left) if mute else {}
+
+
+def _mute(seen: list[Seen]) -> list[int]:
+    """Whose Python did not tell its stacks, as far as they live."""
+    return [one.row.pid for one in seen if not one.python.text and one.row.state not in ("Z", "X")]
 
 
 def _told(task: "asyncio.Task[T]", otherwise: T, what: str, lost: list[str]) -> T:

@@ -26,7 +26,7 @@ class PySpy:
     async def stacks(self, pids: Iterable[int], within_s: float) -> dict[int, str]:
         """What it says of these processes, of as many as there is time for. Never raises."""
         program = self.path()
-        if program is None:
+        if program is None or within_s < LEAST_S:
             return {}
         gate, until = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time() + within_s
         chosen = list(pids)[:MOST]

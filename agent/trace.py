@@ -100,10 +100,11 @@ def _rows(dump: Dump) -> tuple[Position, ...]:
     groups: dict[str, _Group] = {}
     for entry in dump.entries:
         if not entry.is_p2p:
-            groups.setdefault(_clean(entry.process_group[0]), _Group()).add(entry)
+            groups.setdefault(entry.process_group[0], _Group()).add(entry)
     sizes = _sizes(dump.pg_config)
     chosen = sorted(groups.items(), key=lambda item: (item[1].first_open > item[1].enqueued, -item[1].last))
-    return tuple(group.position(name, sizes.get(name, 0)) for name, group in sorted(chosen[:GROUPS_MAX]))
+    told = {_clean(name): group for name, group in sorted(chosen[:GROUPS_MAX])}
+    return tuple(group.position(name, sizes.get(name, 0)) for name, group in told.items())
 
 
 def _sizes(config: Any) -> dict[str, int]:
