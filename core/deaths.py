@@ -230,7 +230,7 @@ def _left(round_: RoundView, exit_: Exit, telling: list[Exit]) -> Diagnosis:
 def _odd(round_: RoundView, first: Exit) -> Diagnosis | None:
     """Ranks that called another collective than their peers, which is what the first of them was aborted for."""
     ended = sorted(round_.exits.values(), key=lambda exit_: exit_.revision)
-    odd = odd_ones({exit_.member.rank: exit_.place for exit_ in ended if exit_.place})
+    odd = odd_ones({exit_.member.rank: exit_.place for exit_ in ended if exit_.place}, first.member.rank)
     if odd is None:
         return None
     guilty = [exit_.member for exit_ in ended if exit_.member.rank in odd.ranks]

@@ -126,7 +126,9 @@ def _elsewhere(scene: Scene) -> Laggards | None:
         why = f"{len(inside)} ranks wait in collectives, {ranks_in_words(ranks)} not"
         return Laggards(STUCK, ranks, (), 0.95 if len(out) == 1 else 0.85, (why,))
     if len(out) == 1 and len(scene.ranks) > 1 and not inside:
-        return Laggards(STUCK, (out[0].rank,), (), 0.75, ("the only one whose state is not that of the others",))
+        certain = out[0].state == "T" and scene.moves is False  # the kernel's word, and enough to stop all of them
+        why = "the only one whose state is not that of the others"
+        return Laggards(STUCK, (out[0].rank,), (), 0.95 if certain else 0.75, (why,))
     if inside and not out and len(inside) == len(scene.ranks) > 1:
         return Laggards(LINK, (), (), 0.7, ("every rank is inside a collective, nobody is missing",))
     return None

@@ -5,6 +5,8 @@ that are left tell in their last words what they had called.
 """
 
 import json
+import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
@@ -21,8 +23,11 @@ class Odd(NamedTuple):
     text: str
 
 
-def odd_ones(places: Mapping[int, str]) -> Odd | None:
-    """The minority, by what each rank told; None where all that told agree, or nobody is in the minority."""
+def odd_ones(places: Mapping[int, str], aborted: int) -> Odd | None:
+    """The minority, by what each rank told; None where all that told agree, or nobody is in the minority.
+
+    `aborted` told nothing: it was sent more than it expected, so it is one of those that gave the least.
+    """
     meetings: dict[tuple[str, int], dict[int, Called]] = defaultdict(dict)
     for rank, told in places.items():
         place = _parsed(told)
@@ -30,6 +35,9 @@ def odd_ones(places: Mapping[int, str]) -> Odd | None:
             meeting, called = place
             meetings[meeting][rank] = called
     for (group, number), calls in sorted(meetings.items()):
+        least = min(calls.values(), key=_size)
+        if aborted not in calls and len({called[0] for called in calls.values()}) == 1:
+            calls[aborted] = least
         (usual, count), *others = Counter(calls.values()).most_common()
         if others and 2 * count > len(calls):
             ranks = tuple(sorted(rank for rank, called in calls.items() if called != usual))
@@ -46,6 +54,11 @@ def _parsed(told: str) -> tuple[tuple[str, int], Called] | None:
     if not (isinstance(group, str) and isinstance(number, int) and isinstance(operation, str)):
         return None
     return (group, number), (operation, json.dumps(sizes), json.dumps(types))
+
+
+def _size(called: Called) -> int:
+    """How many elements, as far as that can be read."""
+    return math.prod(int(number) for number in re.findall(r"\d{1,12}", called[1]))
 
 
 def _in_words(calls: Mapping[int, Called]) -> str:

@@ -16,11 +16,17 @@ def place(*, operation: str = "gloo:all_gather", size: int = 16, number: int = 3
 
 @pytest.mark.parametrize("odd", [place(size=32), place(operation="gloo:all_reduce")])
 def test_the_minority_is_named(odd: str) -> None:
-    found = odd_ones({0: place(), 1: odd, 3: place()})
+    found = odd_ones({0: place(), 1: odd, 3: place()}, 2)
     assert found is not None
     assert found.ranks == (1,)
     assert "rank 1 called" in found.text
-    assert "2 ranks called gloo:all_gather [[16]]" in found.text
+    assert "ranks called gloo:all_gather [[16]]" in found.text
+
+
+def test_who_was_sent_more_than_it_expected_gave_no_more_than_the_others() -> None:
+    found = odd_ones({1: place(), 3: place(size=32)}, 0)
+    assert found is not None
+    assert found.ranks == (3,)
 
 
 @pytest.mark.parametrize(
@@ -28,17 +34,17 @@ def test_the_minority_is_named(odd: str) -> None:
     [
         {},
         {0: place(), 1: place(), 2: place()},
-        {0: place(), 1: place(size=32)},  # one against one
+        {0: place(), 1: place(operation="gloo:all_reduce")},  # one against one
         {0: place(), 1: place(), 2: place(number=33, size=9)},  # another place: not the same collective
     ],
 )
 def test_nobody_is_named_where_all_agree_or_nobody_is_in_the_minority(places: dict[int, str]) -> None:
-    assert odd_ones(places) is None
+    assert odd_ones(places, 7) is None
 
 
 @given(st.dictionaries(st.integers(0, 9), st.text() | st.just("[1,2,3,4,5]") | st.just("[" * 5000), max_size=5))
 def test_any_text_is_read(places: dict[int, str]) -> None:
-    assert odd_ones(places) is None
+    assert odd_ones(places, 7) is None
 
 
 @pytest.mark.parametrize("aborted", [0, 3])
