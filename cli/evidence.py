@@ -26,7 +26,7 @@ async def fetch(
     place = Path(out or f"evidence-{incident.id}")
     states = await _states(settings, {dump.node for dump in dumps})
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         return str(place), await _fetch(settings, place, dumps, states, time_s)
     except OSError as error:
         raise Failed(f"cannot write to {show.plain(place)}: {error.strerror}") from None

@@ -81,7 +81,7 @@ class Fetcher:
         if path.exists():
             self._done(dump.bytes)
             return Outcome(dump, str(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         try:
             await self._whole(node, state or _nowhere(node), dump, part)
@@ -140,8 +140,13 @@ def _nowhere(node: str) -> NodeState:
     return NodeState(node=node, inc=0, at=0.0, host="", agent_version="", interval_s=1.0)
 
 
+def _private(path: str, flags: int) -> int:
+    """Dumps hold stacks and some of the environment: theirs who fetched them, as on the node."""
+    return os.open(path, flags, 0o600)
+
+
 def _append(part: Path, offset: int, data: bytes) -> None:
-    with open(part, "ab" if offset else "wb") as file:
+    with open(part, "ab" if offset else "wb", opener=_private) as file:
         file.write(data)
 
 
@@ -155,7 +160,7 @@ def _settle(part: Path, path: Path) -> None:
             part.unlink()
             raise Refused(f"what came cannot be unpacked: {printable(error, 100)}") from None
     fresh = path.with_name(path.name + ".new")
-    with open(fresh, "wb") as file:
+    with open(fresh, "wb", opener=_private) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -22,7 +22,7 @@ def write(out: Path, dumps: Mapping[int, str]) -> int:
     traces = {rank: trace for rank, path in sorted(dumps.items()) if (trace := _trace(Path(path))) is not None}
     groups = _groups(traces)
     for rank, trace in traces.items():
-        (out / FOLDER).mkdir(exist_ok=True)
+        (out / FOLDER).mkdir(mode=0o700, exist_ok=True)
         known = trace.get("pg_config")
         config = {**groups, **(known if isinstance(known, dict) else {})}
         (out / FOLDER / f"{PREFIX}{rank}").write_bytes(pickle.dumps({**trace, "pg_config": config}))

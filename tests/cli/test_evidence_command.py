@@ -165,8 +165,10 @@ def test_all_dumps_come_whole_and_the_diagnosis_reads_them(case: Case) -> None:
     assert code == 0, out
     assert "4 of 4 dumps" in out
     assert f"rankpulse diagnose --flight-recorder {case.out}" in out
-    assert (case.out / "n1" / "i1-e1_rank_3.json").read_bytes() == content(3)
+    file = case.out / "n1" / "i1-e1_rank_3.json"
+    assert file.read_bytes() == content(3)
     assert not list(case.out.rglob("*.part"))
+    assert [oct(p.stat().st_mode & 0o777) for p in (case.out, case.out / "n1", file)] == ["0o700", "0o700", "0o600"]
     done = CliRunner().invoke(app, ["diagnose", "--flight-recorder", str(case.out), "--json"])
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["culprits"]["ranks"] == [3]
