@@ -495,6 +495,22 @@ def bench_detect(
     )
 
 
+@bench_app.command("asking")
+def bench_asking(
+    turns: Annotated[int, typer.Option(help="Stretches in which somebody asks.", min=1, max=10_000)] = 12,
+    seconds: Annotated[float, typer.Option(help="Length of each stretch, asked or not.", min=2.0, max=600.0)] = 10.0,
+    every: Annotated[float, typer.Option(help="Seconds between two questions.", min=0.1, max=600.0)] = 3.0,
+    as_json: Json = False,
+) -> None:
+    """Step times of a real job before, during and after its agent is asked for evidence; ranks that cannot answer.
+
+    Example: rankpulse bench asking --turns 3; rankpulse bench asking --turns 30 --json
+    """
+    from rankpulse.bench.asking import run
+
+    raise typer.Exit(run(turns, seconds, every, as_json))
+
+
 @bench_app.command("hang")
 def bench_hang(
     quick: Annotated[
