@@ -10,9 +10,10 @@ from rankpulse.bench.hang.trials import Score
 
 SHARES: Final = (0.0, 0.05, 0.2)  # of dumps that are missing
 BATCH: Final = 10  # trials that go to a process together
+SHARED: Final = 20  # trials per kind of fault that share a run of the large job
 QUICK: Final = 3
 LARGE: Final = 20  # trials per kind of fault at 16,384 ranks, if nobody asks for more
-EVERY: Final = 3  # there one batch in so many is judged with dumps missing and by the usual rules, too
+EVERY: Final = 4  # there one batch in so many is judged with dumps missing and by the usual rules, too
 ALL: Final = "all"  # a batch of every kind of fault
 
 
@@ -30,7 +31,7 @@ NCCL: Final = (dumps.TIMED, dumps.UNTIMED)
 # programs of 16,384 ranks are short: what counts is who waits for whom at the end, not how long it went well
 SHORT: Final = Style(microbatches=4, layers=1, buckets=2, steps=2)
 FIELDS: Final = (
-    Field("TP4 x PP4 x DP4", Layout(4, 4, 4), NCCL, 300),
+    Field("TP4 x PP4 x DP4", Layout(4, 4, 4), NCCL, 100),
     Field("TP4 x PP4 x DP4", Layout(4, 4, 4), (dumps.GLOO,), 40),
     Field("TP4 x PP4 x DP4, EP2", Layout(4, 4, 4, ep=2), (dumps.TIMED,), 20),
     Field("TP2 x PP4 x DP2", Layout(2, 4, 2), (dumps.TIMED,), 20),
@@ -58,9 +59,8 @@ class Result(NamedTuple):
 
 def plan(is_quick: bool, seed: int, large: int) -> Iterator[Work]:
     """The longest first, and of the large job what tells most."""
-    batches = (
-        [] if is_quick else [Work(BIG, ALL, first, min(BATCH, large - first), seed) for first in range(0, large, BATCH)]
-    )
+    firsts = range(0, 0 if is_quick else large, SHARED)
+    batches = [Work(BIG, ALL, first, min(SHARED, large - first), seed) for first in firsts]
     yield from sorted(batches, key=lambda task: not is_full(task))
     for number, field in reversed(list(enumerate(FIELDS[:BIG]))):
         trials = min(QUICK, field.trials) if is_quick else field.trials
@@ -73,4 +73,4 @@ def plan(is_quick: bool, seed: int, large: int) -> Iterator[Work]:
 
 def is_full(task: Work) -> bool:
     """Whether dumps go missing in a batch of the large job."""
-    return task.first // BATCH % EVERY == 0
+    return task.first // SHARED % EVERY == 0

@@ -106,7 +106,7 @@ def _shared(task: Work) -> list[Result]:
     def judge(lot: Lot, stopped: Hang, dumped: list[Rank]) -> list[Result]:
         full, found = is_full(task), []
         for share, rows in fewer(stopped, dumped, SHARES if full else SHARES[:1], lot.random, own=full):
-            told = list(answers(rows, groups, beside=full))
+            told = list(answers(rows, groups, beside=full and share == 0.0))
             found += [
                 Result(task.field, lot.fault.kind, dumps.TIMED, share, rule, score(answer, stopped.fault))
                 for rule, answer in told
