@@ -25,6 +25,13 @@ LINES_MAX: Final = 12  # of a section
 FRAMES_MAX: Final = 14  # of a stack
 TRAIL_MAX: Final = 60
 GROUPED_MAX: Final = 6
+FIXES: Final = {  # what was done the last time
+    "adopt": "torchelastic's own restart",
+    "restart": "the last fix, a restart,",
+    "restart_without": "the last fix, a restart without the node,",
+    "release": "what torchelastic did by itself",
+    "drain": "leaving the node after a checkpoint",
+}
 
 
 async def finding(settings: Settings, incident: Incident) -> Finding | None:
@@ -134,7 +141,7 @@ def _seen(found: Finding) -> str:
     seen = found.seen
     times = f"{seen.times} time{'s' if seen.times > 1 else ''}"
     where = f", on {names_in_words(seen.nodes)}" if seen.nodes else ""
-    fix = f"; the last fix ({seen.last_action}) did not hold" if seen.last_action else ""
+    fix = f"; {FIXES.get(seen.last_action, seen.last_action)} did not hold" if seen.last_action else ""
     return f"the same failure was seen {times}{where}{fix}"
 
 

@@ -13,6 +13,7 @@ from rankpulse.core.snapshot import Rank
 from rankpulse.core.stacks import Doing, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, step
 
+LOCK_OR_THREAD: Final = "lock or thread"  # one that the program forgot, or one that works for it: not told apart
 SLOW_STACKS: Final = (st.COMPILE, st.EVALUATION, st.STORAGE)
 _DEBUGGER: Final = re.compile(r"\b(bdb|i?pdb|debugpy|pydevd)\b|breakpointhook", re.IGNORECASE)
 ASKING: Final = (1, 2, 3, 15)  # signals
@@ -208,7 +209,7 @@ def _by_rest(rank: Rank, found: Laggards) -> State:
     if does.what == st.LOCK:
         return State(v.COLLECTIVE_HANG, f"waiting for a lock in the program ({does.frame})", "lock")
     if does.what == st.USER and _waits_for_thread(rank):
-        return State(v.COLLECTIVE_HANG, f"waiting for a lock or another thread ({does.frame})", "lock or thread")
+        return State(v.COLLECTIVE_HANG, f"waiting for a lock or another thread ({does.frame})", LOCK_OR_THREAD)
     if does.what in (st.DEVICE, st.COLLECTIVE) and found.host_ahead:
         return State(v.COLLECTIVE_HANG, "waiting for its GPU, which does not begin what the host called", "gpu stuck",
                      kind="gpu_fault", confidence=0.8)  # fmt: skip

@@ -7,6 +7,7 @@ import msgspec
 
 from rankpulse.core import policy, signs
 from rankpulse.core import verdict as v
+from rankpulse.core.causes_hang import LOCK_OR_THREAD
 from rankpulse.core.causes_hardware import name
 from rankpulse.core.causes_monitor import is_lemon, spares
 from rankpulse.core.remembered import DEVICE_SIGNS, Past, in_words, past
@@ -67,7 +68,8 @@ def _look_at_it(cause: Cause, why: str) -> Cause:
 def _may_be_node(scene: Scene, cause: Cause) -> bool:
     """Whether a bad node can do this: it neither writes the program nor plans its phases, and preempts nobody."""
     restarts = cause.choice in (policy.RESTART, policy.RESTART_WITHOUT)  # else a person has to mend something first
-    return _has_others(scene, cause) and restarts and cause.klass not in NEVER_A_NODE
+    never = cause.klass in NEVER_A_NODE or cause.fault == LOCK_OR_THREAD
+    return _has_others(scene, cause) and restarts and not never
 
 
 def _has_others(scene: Scene, cause: Cause) -> bool:

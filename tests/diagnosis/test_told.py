@@ -117,3 +117,15 @@ def test_a_lock_has_no_frame_but_the_kernel_knows_it(more: Json, why: str) -> No
     lock = {"positions": came_not(42), "stack": stack, "state": "S", "wchan": "futex_do_wait", "cpu_moving": False}
     snap["ranks"][7] |= lock | more
     assert why in verdict(snap).summary
+
+
+def test_a_lock_that_comes_again_on_one_node_convicts_no_node() -> None:
+    """A rank keeps its part of the program and mostly its node: which of them it is cannot be told."""
+    snap = standing()
+    stack = ["train.py:90 train", "metrics.py:7 publish"]
+    snap["ranks"][7] |= {
+        "positions": came_not(42), "stack": stack, "state": "S", "wchan": "futex_do_wait", "cpu_moving": False
+    }  # fmt: skip
+    snap["history"] = [{"signature": verdict(snap).signature, "nodes": ["node-00"], "age_s": 600, "action": "restart"}]
+    assert verdict(snap).action == "page"
+    assert verdict(snap).seen.times == 1
