@@ -44,7 +44,7 @@ def concluded(found: Diagnosis, verdict: Verdict, snapshot: Snapshot, round_: Ro
         culprits=blamed[:NAMED_MAX],
         cascade=d.others(round_, blamed),
         nodes=nodes[:NAMED_MAX],
-        confidence=verdict.confidence,
+        confidence=_confidence(verdict, found, {member.rank for member in blamed}),
         summary=said[0],
         reasons=(found.reasons[0], *said[1:]),
         signature=verdict.signature,
@@ -62,6 +62,12 @@ def _unnamed(found: Diagnosis, verdict: Verdict, said: tuple[str, ...], *, passi
         return Conclusion(found._replace(reasons=(*found.reasons, *more)), at_work=False, named=False)
     doubt = found._replace(confidence=min(found.confidence, DOUBTFUL), reasons=(*found.reasons, *said))
     return Conclusion(doubt, at_work=passing, named=False)
+
+
+def _confidence(verdict: Verdict, found: Diagnosis, blamed: set[int]) -> float:
+    """As sure as the surer of the two rules, where both name the very same ranks by what the kernel or torch says."""
+    agree = bool(blamed) and blamed == {member.rank for member in found.culprits} and found.confidence >= LIKELY
+    return max(verdict.confidence, found.confidence) if agree else verdict.confidence
 
 
 def _works(rank: Rank) -> bool:

@@ -24,6 +24,16 @@ def test_a_lock_in_the_program_is_named_with_its_rank_and_ended() -> None:
     assert len(world.questions) == 2, "each node is asked once"
 
 
+def test_a_stopped_rank_is_found_as_before_and_says_why() -> None:
+    world = trained()
+    world.procs[1].state = "T"
+    incident = stands(world, {1: Rank(1, state="T", wchan="do_signal_stop", dump="not asked: the process is stopped")})
+    assert (incident.klass, incident.action, [m.rank for m in incident.culprits]) == ("collective_hang", "restart", [1])
+    assert incident.signature == "collective_hang:stopped"
+    assert (incident.foreign, incident.confidence >= 0.95) == (True, True)
+    assert world.findings()[incident.id].confidence == incident.confidence
+
+
 def test_what_the_evidence_came_to_stands_before_the_incident_and_tells_the_same() -> None:
     world = trained()
     incident = stands(world, {2: locked(2)})
