@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rankpulse.bench import asking_tables
-from rankpulse.bench.asked import FORMAT, HOLD_S
+from rankpulse.bench.asked import FORMAT
 from rankpulse.bench.asking_figures import Stretch, compared
 from rankpulse.core.dossier import Part
 from rankpulse.core.events import Ask, Told
@@ -43,7 +43,8 @@ PAUSES: Final = {"all CPUs busy": 0.0, "CPUs idle while a device works": 0.1}
 WARM_S: Final = 5.0
 SETTLED_S: Final = 2.0  # between two cases of ranks that cannot answer
 QUESTIONS: Final = 5  # of each such case
-IDLE: Final = 64  # connections that keep a server from answering for longer than these questions take
+OTHERS: Final = 48  # questions that wait for Python's lock: more than a server has threads
+QUESTION: Final = b"POST /handler/dump_traceback HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 START_LIMIT_S: Final = 180.0
 
 
@@ -226,14 +227,16 @@ def _held(asked: Asked) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _full(asked: Asked) -> Iterator[None]:
-    """Connections on which nothing is ever asked, more than its server has threads."""
-    path, open_ = str(random.choice(_servers(asked))), list[socket.socket]()  # noqa: S311
+    """Python's lock is held, and all threads of the server wait for it with questions of others."""
+    path, open_ = random.choice(_servers(asked)), list[socket.socket]()  # noqa: S311
+    os.kill(_pid(path), signal.SIGUSR1)
     try:
-        for _ in range(IDLE):
+        for _ in range(OTHERS):
             open_.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
-            time.sleep(0.01)  # it takes them one by one
-            with contextlib.suppress(BlockingIOError):  # so many wait already
-                open_[-1].connect(path)
+            time.sleep(0.02)  # it takes them one by one
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                open_[-1].connect(str(path))
+                open_[-1].sendall(QUESTION)
         yield
     finally:
         for one in open_:
@@ -243,15 +246,19 @@ def _full(asked: Asked) -> Iterator[None]:
 CASES: Final = {
     "every rank can": _nothing,
     "one is stopped": _stopped,
-    f"one holds Python's lock for {HOLD_S} s": _held,
-    "one's server is full": _full,
+    "one holds Python's lock": _held,
+    "one holds it, and its server is full": _full,
 }
 
 
 def _victim(asked: Asked) -> int:
-    return int(random.choice(_servers(asked)).name.partition("-")[0])  # noqa: S311
+    return _pid(random.choice(_servers(asked)))  # noqa: S311
+
+
+def _pid(server: Path) -> int:
+    """Their names begin with it."""
+    return int(server.name.partition("-")[0])
 
 
 def _servers(asked: Asked) -> list[Path]:
-    """Of the ranks; their names begin with the process."""
     return sorted(asked.run_dir.rglob("*-*.sock"))

@@ -10,10 +10,10 @@ from rankpulse.bench.hang.trials import Score
 
 SHARES: Final = (0.0, 0.05, 0.2)  # of dumps that are missing
 BATCH: Final = 10  # trials that go to a process together
-SHARED: Final = 20  # trials per kind of fault that share a run of the large job
+SHARED: Final = 10  # trials per kind of fault that share a run of the large job
 QUICK: Final = 3
 LARGE: Final = 20  # trials per kind of fault at 16,384 ranks, if nobody asks for more
-EVERY: Final = 4  # there one batch in so many is judged with dumps missing and by the usual rules, too
+EVERY: Final = 8  # there one batch in so many is judged with dumps missing and by the usual rules, too
 ALL: Final = "all"  # a batch of every kind of fault
 
 
