@@ -282,3 +282,11 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_a_monitor_does_not_start_with_a_topology_that_contradicts_itself(tmp_path: Path) -> None:
+    topology, config = tmp_path / "topology.toml", tmp_path / "rankpulse.toml"
+    topology.write_text('["n[0-3]"]\nrack = "r1"\n["n2"]\nrack = "r2"\n')
+    config.write_text(f'[monitor]\nlisten = ""\ntopology_file = "{topology}"\n')
+    refused(rankpulse("monitor", "--config", str(config)), "n2: rack is 'r1' in one table and 'r2' in another")
+    refused(here("config", "--check", str(config)), "monitor.topology_file", "n2: rack is")
