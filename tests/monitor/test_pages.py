@@ -9,9 +9,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rankpulse.core import diagnosis
 from rankpulse.core.catalogue import MONITOR
 from rankpulse.monitor.http import Pages, PortTaken, SeldomSaid
-from rankpulse.monitor.metrics import SOURCES, registry
+from rankpulse.monitor.metrics import CLASSES, SOURCES, registry
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.api import StoreStatus
 
@@ -222,6 +223,11 @@ def by_label(family: Any) -> dict[str, float]:
 def test_of_nodes_at_which_nobody_looked_nothing_is_told() -> None:
     nodes = {"n1": {"look": None}, "n2": {"look": {"answer": "", "reached": False}}, "n3": {}}
     assert list(SOURCES["rankpulse_node_reached"]({"nodes": nodes}, Vitals())) == []
+
+
+def test_incidents_of_every_class_count_from_zero() -> None:
+    """A counter that is born at 1 has not grown, for Prometheus."""
+    assert {*diagnosis.STANDSTILLS, *diagnosis.DEATHS} <= set(CLASSES)
 
 
 def test_every_metric_of_the_catalogue_has_a_source() -> None:
