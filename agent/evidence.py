@@ -23,12 +23,12 @@ from rankpulse.core.evidence import ROWS_MAX_BYTES, Row
 LOOK_S: Final = 0.4  # between the two looks at a process
 _BUSY_SHARE: Final = 0.15  # of one core: our own question costs less, and so do threads that wait for Python's lock
 _ANSWER_S: Final = 1.0
-_PYTHON_S: Final = 0.9  # Python that has not got its lock for so long is held: it changes hands every 5 ms
+_PYTHON_S: Final = 1.1  # Python that has not got its lock for so long is held: it changes hands every 5 ms
 _ALL_S: Final = 1.3  # for all ranks of the node
 _AT_ONCE: Final = 32  # traces in memory
 _UNANSWERED_MAX: Final = 3  # in a row; a standstill is looked at twice before anything is done about it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_PROMPT_S: Final = 0.3  # C++ that took longer is starved of CPU itself: then Python's silence says nothing
+_PROMPT_S: Final = 0.5  # C++ that took longer is starved of CPU itself: then Python's silence says nothing
 _LARGE: Final = 64 * 1024  # parsed in a thread
 _NOT_ASKED: Final = "not asked in time"
 T = TypeVar("T")
