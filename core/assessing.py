@@ -14,7 +14,7 @@ from rankpulse.core import records as r
 from rankpulse.core.assembling import Told, assembled, to_row
 from rankpulse.core.conclusion import concluded
 from rankpulse.core.desk import Desk
-from rankpulse.core.diagnoses import AT_ONCE_MAX, Case
+from rankpulse.core.diagnoses import Case
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.evidence import Position, Row
 from rankpulse.core.findings import finding
@@ -97,7 +97,7 @@ class Assessor:
     def _is_due(self, run: RunView, order: r.Order, heard: Heard, done: tuple[Assessed, float] | None) -> bool:
         if done is None:
             return True
-        small = len(run.current.members) <= AT_ONCE_MAX
+        small = len(run.current.members) <= self._desk.folder.diagnoses.at_once_max
         ripe = small or self._desk.now - done[1] >= AGAIN_S or self.everybody(run, order)
         return done[0].heard != heard and ripe
 

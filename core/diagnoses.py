@@ -35,6 +35,7 @@ class Diagnoses:
     """One per engine."""
 
     def __init__(self) -> None:
+        self.at_once_max = AT_ONCE_MAX
         self._number = 0
         self._open: dict[int, Case] = {}
         self._due: list[ev.Diagnose] = []
@@ -43,7 +44,7 @@ class Diagnoses:
         """The verdict, or the promise of one."""
         self._number += 1
         case = Case(self._number, now)
-        if len(snapshot.ranks) > AT_ONCE_MAX:
+        if len(snapshot.ranks) > self.at_once_max:
             self._open[case.number] = case
             self._due.append(ev.Diagnose(case.number, snapshot))
             return case

@@ -1,5 +1,6 @@
 """Jobs whose agents answer questions for evidence directly: what each rank does is told by the story."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from core_world import UTC, Proc, World
 from rankpulse.core import codec
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.diagnosing import diagnose
 from rankpulse.core.dossier import Dump, Part
 from rankpulse.core.settings import Settings
 from rankpulse.core.snapshot import Loaders, Operation, Position, Rank
@@ -53,6 +55,8 @@ class EvidenceWorld(World):
     devices: dict[str, tuple[Device, ...]] = field(default_factory=dict)
     deaf: set[str] = field(default_factory=set)  # nodes whose agents answer no question
     answered: int = 0  # questions
+    thinks_s: float | None = 0.5  # how long the shell takes for a large snapshot, None: for ever
+    thinking: list[tuple[float, ev.Diagnose]] = field(default_factory=list)
 
     def addresses(self, *nodes: str) -> None:
         """These agents can be asked."""
@@ -87,6 +91,12 @@ class EvidenceWorld(World):
             if ask.node not in self.deaf:
                 self.engine.step(ev.Told(ask.node, ask.order_id, self.part(ask), "", self.now))
         self.answered = len(self.questions)
+        due = self.now + (math.inf if self.thinks_s is None else self.thinks_s)
+        self.thinking += [(due, one) for one in self.diagnoses]
+        self.diagnoses.clear()
+        for at, one in [pair for pair in self.thinking if pair[0] <= self.now]:
+            self.thinking.remove((at, one))
+            self.engine.step(ev.Diagnosed(one.number, diagnose(one.snapshot), "", self.now))
         super().tick()
 
     def findings(self) -> dict[str, r.Finding]:

@@ -213,6 +213,36 @@ def test_where_the_two_rules_name_somebody_else_a_person_decides() -> None:
     assert incident.action == "page"
 
 
+# --- jobs that are too large to be thought about between two beats
+
+
+def test_a_large_job_is_diagnosed_by_the_shell_and_comes_to_the_same() -> None:
+    world = trained()
+    world.engine.folder.diagnoses.at_once_max = 3
+    incident = stands(world, {2: locked(2)}, 8.0)
+    assert (incident.klass, incident.action, [m.rank for m in incident.culprits]) == ("collective_hang", "restart", [2])
+    assert incident.signature == "collective_hang:lock"
+    assert (len(world.incidents()), len(world.of_kind("restart"))) == (1, 1)
+
+
+def test_nothing_is_said_of_a_large_job_while_the_verdict_is_on_its_way() -> None:
+    world = trained()
+    world.engine.folder.diagnoses.at_once_max, world.thinks_s = 3, 12.0
+    world.does, world.training = {2: locked(2)}, False
+    world.run(10)
+    assert world.incidents() == []
+    world.run(10)
+    assert [incident.klass for incident in world.incidents()] == ["collective_hang"]
+
+
+def test_a_verdict_that_never_comes_leaves_what_was_weighed() -> None:
+    world = trained()
+    world.engine.folder.diagnoses.at_once_max, world.thinks_s = 3, None
+    incident = stands(world, {2: locked(2)}, 45.0)
+    assert (incident.klass, [m.rank for m in incident.culprits]) == ("collective_hang", [2])
+    assert any("no verdict" in line for line in world.said)
+
+
 # --- leaders that die
 
 
