@@ -78,6 +78,7 @@ _WIDE: Final = (LOADER, STORAGE, COMPILE, EVALUATION)  # what the program's own 
 _FRAMING = re.compile(
     r"data_?loader|_next_data|_utils/|checkpoint|\bsave|torch\.save|_inductor|_dynamo|\beval|validat", re.I
 )
+_BACKWARD: Final = re.compile(r"_?run_backward\b")  # computes, or waits for what data parallelism adds up meanwhile
 _WCHANS: Final = tuple(
     (what, re.compile(pattern))
     for what, pattern in (
@@ -101,6 +102,8 @@ def doing(rank: Rank) -> Doing:
         by_kernel = next((what for what, pattern in _WCHANS if rank.wchan and pattern.search(rank.wchan)), UNSEEN)
         if by_kernel:
             return Doing(by_kernel, rank.wchan if by_stack.what == UNSEEN else by_stack.frame)
+    if by_stack.what == USER and _BACKWARD.search(by_stack.frame) and rank.cpu_moving is False:
+        return Doing(COLLECTIVE, by_stack.frame)
     return by_stack
 
 

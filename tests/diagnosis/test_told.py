@@ -102,6 +102,22 @@ def test_names_are_drawn_together() -> None:
     assert names_in_words(["\x1b[2J"]).isprintable()
 
 
+@pytest.mark.parametrize("state", ["T", "S"])
+def test_ranks_that_wait_in_their_backward_pass_are_not_elsewhere(state: str) -> None:
+    """What data parallelism adds up is waited for in C++, below a frame of the backward pass."""
+    snap = standing()
+    for rank in snap["ranks"]:
+        rank |= {
+            "stack": ["train.py:90 train", "torch/autograd/graph.py:979 _engine_run_backward"],
+            "cpu_moving": False,
+        }
+    stopped = {"state": state, "stack": [], "positions": [], "dump": "not asked: the process is stopped"}
+    snap["ranks"][7] |= stopped | ({} if state == "T" else {"stack": ["train.py:90 train", "train.py:7 parse"]})
+    found = verdict(snap)
+    assert (found.klass, found.culprits.ranks) == ("collective_hang", (7,))
+    assert found.confidence >= 0.85
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
