@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from rankpulse.core.records import RunRow
 KEPT: Final = 16  # collections of late
 KEPT_S: Final = 30.0  # older ones are no answer any more
 AT_ONCE: Final = 4
+PER_MINUTE: Final = 60  # whoever asks and however often: ranks have other things to do
 _DUMPS_S: Final = 0.2  # for writing them down; what is begun goes on
 
 
@@ -46,6 +48,7 @@ class Dossiers:
     monotonic: Callable[[], float]
     redact: bool = False
     _kept: dict[Collect, tuple[float, asyncio.Task[Collected]]] = field(default_factory=dict)
+    _began: deque[float] = field(default_factory=deque)
     _disk: Aside = field(default_factory=lambda: Aside("rankpulse-dumps", 1))
 
     async def answer(self, said: look.Ask) -> bytes:
@@ -64,10 +67,19 @@ class Dossiers:
         now = self.monotonic()
         self._forget(now)
         if about not in self._kept:
-            if sum(not task.done() for _, task in self._kept.values()) >= AT_ONCE:
-                raise Refused(f"{AT_ONCE} collections are under way already")
+            self._bound(now)
             self._kept[about] = now, asyncio.create_task(self._collect(about, list(more)))
         return await asyncio.shield(self._kept[about][1])
+
+    def _bound(self, now: float) -> None:
+        """Raises `Refused` where there is enough already."""
+        if sum(not task.done() for _, task in self._kept.values()) >= AT_ONCE:
+            raise Refused(f"{AT_ONCE} collections are under way already")
+        while self._began and not 0 <= now - self._began[0] < 60.0:
+            self._began.popleft()
+        if len(self._began) >= PER_MINUTE:
+            raise Refused(f"{PER_MINUTE} collections have begun within a minute")
+        self._began.append(now)
 
     async def close(self) -> None:
         tasks = [task for _, task in self._kept.values()]

@@ -15,7 +15,7 @@ from torch_bench import watched
 
 from rankpulse.agent.aside import Aside, TooSlow
 from rankpulse.agent.beside import Around, Surroundings
-from rankpulse.agent.dossier import AT_ONCE, KEPT, KEPT_S, Collected, Dossiers
+from rankpulse.agent.dossier import AT_ONCE, KEPT, KEPT_S, PER_MINUTE, Collected, Dossiers
 from rankpulse.agent.dumps import NODE, Dumps, name_of
 from rankpulse.agent.evidence import Evidence
 from rankpulse.agent.folder import Folder, private
@@ -107,6 +107,19 @@ async def test_few_are_remembered(desk: Desk) -> None:
     assert len(desk.dossiers._kept) <= KEPT
     await desk.ask(f"c{3 * KEPT - 1}")
     assert desk.gathering.count == 3 * KEPT
+
+
+async def test_ranks_are_left_in_peace(desk: Desk) -> None:
+    """A question that was overheard can be asked again and again."""
+    desk.gathering.go.set()
+    for number in range(PER_MINUTE):
+        await desk.ask(f"c{number}")
+        desk.now += 0.1
+    with pytest.raises(Refused, match="within a minute"):
+        await desk.ask("one too many")
+    desk.now += 60.0
+    await desk.ask("one too many")
+    assert desk.gathering.count == PER_MINUTE + 1
 
 
 async def test_what_failed_is_tried_again(desk: Desk) -> None:
