@@ -11,7 +11,7 @@ from rankpulse.core import verdict as v
 from rankpulse.drills.hangs.theatre import SAVE_S, Theatre
 
 KNOWN_S, WORK_S = 20.0, 45.0  # a verdict that is not right by then does not become so; of one at work
-STAYS_S = 1.5  # and it has to stand
+STAYS_S = 1.0  # and it has to stand
 SAVED_S = SAVE_S + 4.0
 RESTART, PAGE, ADOPT = ("observe",), ("page",), ("adopt",)  # not armed: what would be ordered is observed
 
@@ -75,7 +75,7 @@ async def play(theatre: Theatre, case: Case, seed: str) -> Played:
     """Rank and moment drawn by `seed`. Whatever came of it, the job trains again afterwards."""
     rng = random.Random(seed)  # noqa: S311
     played = Played(case, rng.choice(theatre.roster().members), seed)
-    await asyncio.sleep(rng.uniform(0.0, 0.5))
+    await asyncio.sleep(rng.uniform(0.0, 0.2))
     since = time.time()
     theatre.job.ask(played.victim.pid, case.fault)
     if case.healthy:

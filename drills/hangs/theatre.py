@@ -18,7 +18,7 @@ from rankpulse.drills.stage import NO_STRIKES, Stage
 from rankpulse.drills.witness import Timeout
 
 NAME = "hangs"
-LEARNED_STEPS = 60  # before the first fault: the monitor knows the pace of the job
+LEARNED_STEPS = 40  # before the first fault: the monitor knows the pace of the job
 GOES_ON_STEPS = 10  # of a later round
 SAVE_S = 20.0
 # who computes for so long without a step hangs, whatever it computes; minutes by default

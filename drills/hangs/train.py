@@ -103,7 +103,7 @@ def train(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--asked", type=Path, required=True, help="the file that says who is to fail, and how")
-    parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--step-s", type=float, default=0.05)
     args = parser.parse_args(argv)
     die_with_torchrun()
     train(args)
