@@ -10,6 +10,7 @@ from rankpulse.core.scene import Said, Scene
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, step
 
+NO_LAGGARD: Final = "no laggard"  # what a stall is called where nobody is behind
 BROKEN: Final = ("down", "polling", "flapping", "error", "disabled")
 
 
@@ -103,7 +104,7 @@ def of_stall(scene: Scene, found: Laggards) -> Cause | None:
         action=policy.RESTART,
         steps=(step(v.PROBE_FABRIC, *scene.where(pair)), v.RESTART_JOB),
         hints=("collect counters of network and NVLink before the restart", "leave nobody out at the first time"),
-        fault="no laggard",
+        fault=NO_LAGGARD,
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from rankpulse.core import diagnosis as d
 from rankpulse.core import policy
 from rankpulse.core import verdict as v
+from rankpulse.core.assembling import NOBODY_TOLD
+from rankpulse.core.causes_network import NO_LAGGARD
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.snapshot import Rank, Snapshot
 from rankpulse.core.standstill import Stand
@@ -34,7 +36,7 @@ def concluded(found: Diagnosis, verdict: Verdict, snapshot: Snapshot, round_: Ro
     """`found`: what beats and rows say by themselves; the verdict is the better word where it has one."""
     said = tuple(printable(text, TEXT_MAX) for text in (verdict.summary, *verdict.reasons))[:REASONS_MAX]
     passing = verdict.klass == v.PLANNED_SLOW_PHASE or (verdict.klass in CLASSES and verdict.action in PASSING)
-    if verdict.klass not in CLASSES or passing:
+    if verdict.klass not in CLASSES or passing or _is_half_seen(verdict, snapshot):
         return _unnamed(found, verdict, said, passing=passing)
     ranks = {rank.rank: rank for rank in snapshot.ranks}
     blamed = tuple(round_.members[rank] for rank in verdict.culprits.ranks if rank in round_.members)
@@ -62,6 +64,12 @@ def _unnamed(found: Diagnosis, verdict: Verdict, said: tuple[str, ...], *, passi
         return Conclusion(found._replace(reasons=(*found.reasons, *more)), at_work=False, named=False)
     doubt = found._replace(confidence=min(found.confidence, DOUBTFUL), reasons=(*found.reasons, *said))
     return Conclusion(doubt, at_work=passing, named=False)
+
+
+def _is_half_seen(verdict: Verdict, snapshot: Snapshot) -> bool:
+    """That everybody has come can be said only where everybody was heard: it may be one of the others."""
+    silent = any(rank.dump.startswith(NOBODY_TOLD) for rank in snapshot.ranks)
+    return silent and verdict.signature == f"{d.NETWORK_STALL}:{NO_LAGGARD}"
 
 
 def _confidence(verdict: Verdict, found: Diagnosis, blamed: set[int]) -> float:
