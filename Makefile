@@ -66,6 +66,7 @@ bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench recovery
 	$(BIN)/rankpulse bench checkpoint
 	$(BIN)/rankpulse bench engine
+	$(BIN)/rankpulse bench asking --turns 4
 
 bench-detect: setup ## detection time against false alarms, and the page of it: hours; SCALES=1 for the main table only
 	@for scale in $(SCALES); do \

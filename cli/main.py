@@ -58,6 +58,7 @@ Measure on this machine what rankpulse costs and how well it detects. Each print
   rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
   rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
   rankpulse bench recovery              minutes: from a fault to the next step, beside torchrun; needs torch
+  rankpulse bench asking                minutes: whether asking for evidence disturbs a healthy job
   rankpulse bench hang --quick          half a minute: shows that the hang bench works, tells little
   rankpulse bench hang                  half an hour: who names the culprit of a simulated hang
   rankpulse bench detect --out DIR      the better part of an hour on many cores; goes on where it was stopped

@@ -1,15 +1,19 @@
 """The simulated hangs are what they claim to be, and the figures of the page hold on a small sample."""
 
 import dataclasses
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from rankpulse.bench.hang import baselines, dumps, faults, page, speed, tables
+from rankpulse.bench.hang import baselines, bounds, dumps, faults, page, run, speed, tables
+from rankpulse.bench.hang.kept import BadPlace, Kept
 from rankpulse.bench.hang.layout import Layout
 from rankpulse.bench.hang.machine import Fault, Machine
+from rankpulse.bench.hang.plan import ALL, BIG, SHARED, Work, is_full, plan
 from rankpulse.bench.hang.program import Style, draw_style, stage_program
-from rankpulse.bench.hang.run import Work, work
+from rankpulse.bench.hang.run import work
+from rankpulse.bench.hang.shared import Base
 from rankpulse.bench.hang.trials import OWN, Answer, candidates, hang, ours, rows_of, score
 from rankpulse.core import culprit
 from rankpulse.core import snapshot as s
@@ -144,7 +148,7 @@ def test_the_usual_rules_do_as_they_are_described() -> None:
 
 
 def test_the_same_work_gives_the_same_scores_and_a_report() -> None:
-    task = Work(3, faults.SKIP, 0, 1, 1)
+    task = Work(3, faults.SKIP, 0, 1, 1)  # of the smallest job
     assert work(task) == work(task)
     rows = [
         {"topology": "t", "recorder": dumps.TIMED, "fault": "host", "missing": share, "trials": 4, "size": 1.5}
@@ -158,17 +162,11 @@ def test_the_same_work_gives_the_same_scores_and_a_report() -> None:
     assert list(tables.beside(rows))[-1] == "| t | host stuck | 75 % (1.5) | 75 % (1.5) |"
 
 
-def report(exact: int, wrong: int, judged_s: float) -> dict[str, object]:
+def report(exact: int, wrong: int, judged_s: float, trials: int = 1000) -> dict[str, object]:
     rows = [
-        {
-            "topology": topology,
-            "ranks": 64,
-            "recorder": dumps.TIMED,
-            "fault": fault,
-            "missing": share,
-            "rule": tables.OURS,
-        }
-        | {"trials": 100, "exact": exact, "wrong": wrong, "first": exact, "contains": 100, "size": 1.0}
+        {"topology": topology, "ranks": 64, "recorder": dumps.TIMED, "fault": fault, "missing": share}
+        | {"rule": tables.OURS, "trials": trials, "exact": exact, "wrong": wrong, "first": exact}
+        | {"contains": trials, "size": 1.0}
         for topology in page.USUAL
         for fault in faults.KINDS
         for share in (0.0, 0.05, 0.2)
@@ -176,18 +174,69 @@ def report(exact: int, wrong: int, judged_s: float) -> dict[str, object]:
     speed = {"fault": "host", "missing": 0.0, "ranks": 16_384, "megabytes": 37.0, "read_s": 0.5, "judged_s": judged_s}
     return {
         "rows": rows,
-        "speed": [speed | {"peak_mib": 300, "cpu_s": judged_s, "kind": "stuck"}],
+        "speed": [speed | {"peak_mib": 300, "cpu_s": judged_s, "kind": "collective_hang"}],
         "seed": 1,
+        "large": 300,
+        "date": "2026-01-02",
         "python": "3",
         "cpus": 2,
     }
 
 
 def test_the_page_says_which_promises_are_kept() -> None:
-    kept, broken = page.page(report(99, 1, 2.0)), page.page(report(98, 2, 6.0))
+    kept, broken = page.page(report(998, 2, 2.0)), page.page(report(980, 20, 6.0))
     assert "not met" not in kept
-    assert broken.count("**not met**") == 2 * 2 + 2
-    assert "| 16,384 ranks read and judged, s of one core | under 5 | 2 | met |" in kept
+    assert "too few" not in kept
+    assert broken.count("**not met**") == 2 * 2 + 3
+    assert "| 16,384 ranks read and judged, s on the clock | under 5 | 2.5 | | met |" in kept
+    assert "`rankpulse bench hang --seed 1 --large 300`, 2026-01-02" in kept
+
+
+def test_a_promise_that_so_few_trials_cannot_show_is_not_said_to_be_shown() -> None:
+    told = page.page(report(20, 0, 2.0, trials=20))
+    assert (
+        "rank exactly named, no dump missing | at least 99 % | 100 %, 80 of 80 | at least 96.3 % | met, in too" in told
+    )
+
+
+def test_bounds_are_those_of_the_books() -> None:
+    assert bounds.at_least(300, 300) == pytest.approx(0.05 ** (1 / 300))
+    assert bounds.at_most(0, 300) == pytest.approx(1 - 0.05 ** (1 / 300))
+    assert bounds.at_least(0, 10) == 0.0
+    assert bounds.at_least(8, 10) == pytest.approx(0.4931, abs=1e-4)
+
+
+# --- trials of a large job, which share a run
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_out_of_a_shared_run_come_the_dumps_of_a_run_of_its_own(seed: int) -> None:
+    layout, style = Layout(2, 4, 4), draw_style(Random(seed), experts=False)
+    base = Base(layout, style, seed)
+    lots = base.drawn([(i, kind, Random(f"{seed}/{i}/{kind}")) for i in range(2) for kind in faults.KINDS])
+    assert {lot.fault.rank // layout.tp % layout.dp for lot in lots} == {seed}
+    for lot, rows in zip(lots, base.each(lots, lambda _lot, _hang, rows: rows, list[s.Rank]), strict=True):
+        alone = machine(layout, lot.fault, style)
+        assert rows == (None if any(rank.ended for rank in alone.ranks) else dumps.ranks(alone, dumps.TIMED)), lot.fault
+
+
+def test_dumps_go_missing_in_one_batch_of_some_and_every_kind_is_in_each() -> None:
+    batches = [task for task in plan(is_quick=False, seed=1, large=100) if task.field == BIG]
+    assert sum(task.trials for task in batches) == 100
+    assert {task.kind for task in batches} == {ALL}
+    assert [is_full(task) for task in batches] == [True, True, *[False] * (100 // SHARED - 2)]
+    assert not [task for task in plan(is_quick=True, seed=1, large=100) if task.field == BIG]
+
+
+def test_what_was_done_is_not_done_again_and_not_believed_of_other_code(tmp_path: Path) -> None:
+    task = Work(3, faults.SKIP, 0, 1, 1)
+    done = list(run._all([task], Kept(tmp_path), 1))
+    assert Kept(tmp_path).found(task) == done
+    assert Kept(tmp_path).found(task._replace(seed=2)) is None
+    assert Kept(None).found(task) is None
+    (tmp_path / "code").write_text("of yesterday")
+    with pytest.raises(BadPlace, match="other code"):
+        Kept(tmp_path)
 
 
 def test_time_and_memory_are_measured_in_a_process_of_its_own() -> None:
