@@ -19,11 +19,14 @@ class Aside:
     def __init__(self, name: str, threads: int = THREADS) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._hanging: set[Future[Any]] = set()
+        self._hanging: dict[Future[Any], object] = {}  # and what they look at
 
-    async def call(self, within_s: float, function: Callable[..., T], *args: Any) -> T:
-        """What `function` returns. Raises `TooSlow`, and whatever it raises."""
-        if self.hanging >= self._threads:
+    async def call(self, within_s: float, function: Callable[..., T], *args: Any, at: object = None) -> T:
+        """What `function` returns. Raises `TooSlow`, and whatever it raises.
+
+        `at`: what is looked at; while a look at it hangs no other one is begun.
+        """
+        if self.hanging >= self._threads or (at is not None and at in self._hanging.values()):
             raise TooSlow("earlier looks still hang")
         future = self._pool.submit(function, *args)
         try:
@@ -33,8 +36,8 @@ class Aside:
             raise TooSlow("it did not come back in time") from None
         finally:
             if not future.cancel() and not future.done():
-                self._hanging.add(future)
-                future.add_done_callback(self._hanging.discard)
+                self._hanging[future] = at
+                future.add_done_callback(lambda done: self._hanging.pop(done, None))
 
     @property
     def hanging(self) -> int:

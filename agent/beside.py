@@ -93,14 +93,16 @@ class Surroundings:
 
         async def one(pid: int) -> tuple[int, T] | None:
             label = f"{what} of process {pid}"
-            pair: tuple[int, T] | None = await self._try(label, lost, look, pid, found=lambda told: (pid, told))
+            pair: tuple[int, T] | None = await self._try(label, lost, look, pid, found=lambda told: (pid, told), at=pid)
             return pair
 
         return dict(pair for pair in await asyncio.gather(*(one(pid) for pid in pids)) if pair is not None)
 
-    async def _try(self, what: str, lost: list[str], look: Callable[..., Any], *args: Any, found: Any) -> Any:
+    async def _try(
+        self, what: str, lost: list[str], look: Callable[..., Any], *args: Any, found: Any, at: int | None = None
+    ) -> Any:
         try:
-            return found(await self.aside.call(_WITHIN_S, look, *args))
+            return found(await self.aside.call(_WITHIN_S, look, *args, at=at))
         except TooSlow as error:
             lost.append(f"{what}: {error}")
         except PermissionError:

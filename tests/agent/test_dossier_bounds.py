@@ -137,11 +137,11 @@ class Stuck(Aside):
 
     pid = 0
 
-    async def call(self, within_s: float, function: Callable[..., Any], *args: Any) -> Any:
+    async def call(self, within_s: float, function: Callable[..., Any], *args: Any, at: object = None) -> Any:
         if args and args[0] == self.pid:
             await asyncio.sleep(within_s)
             raise TooSlow("it did not come back in time")
-        return await super().call(within_s, function, *args)
+        return await super().call(within_s, function, *args, at=at)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,21 @@ async def test_what_hangs_costs_one_thread_and_nobody_waits_for_it() -> None:
     aside.close()
 
 
+async def test_what_hangs_is_not_looked_at_again_and_others_are() -> None:
+    aside, gate = Aside("test", 3), threading.Event()
+    with pytest.raises(TooSlow):
+        await aside.call(0.05, gate.wait, at=41)
+    for _ in range(9):
+        with pytest.raises(TooSlow, match="still hang"):
+            await aside.call(5.0, gate.wait, at=41)
+    assert aside.hanging == 1
+    assert await aside.call(5.0, lambda: "served", at=42) == "served"
+    gate.set()
+    await eventually(lambda: aside.hanging == 0, 5, "it comes back")
+    assert await aside.call(5.0, gate.wait, at=41)
+    aside.close()
+
+
 async def test_what_goes_wrong_aside_is_told() -> None:
     aside = Aside("test", 1)
     with pytest.raises(PermissionError):
