@@ -48,8 +48,8 @@ CASES = {
         Case("leaves", v.WORKER_DEAD, ADOPT, r"exited|gone|left|ended", "os._exit(0), without a word"),
         Case("killed", v.WORKER_DEAD, ADOPT, r"SIGKILL", "SIGKILL"),
         Case("save", "", (), "", "a checkpoint of 20 s, announced"),
-        Case("save_unsaid", "", (), "", "a checkpoint of 20 s, of which nobody is told", slow=True),
         Case("gil_busy", v.COLLECTIVE_HANG, RESTART, r"GIL", "C code that computes for ever and holds it", slow=True),
+        Case("save_unsaid", "", (), "", "a checkpoint of 20 s, of which nobody is told", slow=True),
     )
 }
 
@@ -81,10 +81,11 @@ async def play(theatre: Theatre, case: Case, seed: str) -> Played:
     if case.healthy:
         await asyncio.sleep(SAVED_S)
         await theatre.trains(0, 20.0)
+        played.incidents = theatre.incidents(since)
     else:
         await _answered(theatre, played, since)
         await theatre.begin_anew()
-    played.incidents = [_same(theatre, one) for one in played.incidents] or theatre.incidents(since)
+    played.incidents = [_same(theatre, one) for one in played.incidents]
     played.wrong = wrong(played)
     return played
 

@@ -54,7 +54,8 @@ async def played(directory: Path, rng: random.Random) -> dict[str, Any]:
             await asyncio.sleep(STAYS_S)
             ranks = sorted(m.rank for m in theatre.roster().members if m.node in (one, other))
             incidents = [msgspec.to_builtins(incident) for incident in theatre.incidents(since)]
-            return {"cut": sorted((one, other)), "ranks": ranks, "since": since, "incidents": incidents}
+            after_s = min(incident["opened_at"] for incident in incidents) - since
+            return {"cut": sorted((one, other)), "ranks": ranks, "after_s": after_s, "incidents": incidents}
 
 
 def main(directory: str, seed: str) -> int:

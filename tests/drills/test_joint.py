@@ -113,6 +113,7 @@ async def test_a_crash_burns_nothing_and_one_order_restarts_everybody(joint: Joi
     await joint.trains_on()
 
 
+@pytest.mark.drill  # `make test` has it in the demo, as `hang`, and in test_hang_cases.py with who hung and why
 async def test_a_hang_is_ended_once_and_names_who_hung(joint: Joint) -> None:
     before, roster, since = joint.state.round, joint.roster, time.time()
     victim = random.choice(roster.members)
