@@ -10,21 +10,17 @@ from typing import Any, Final
 import msgspec
 
 from rankpulse.cli import advice, books, show
-from rankpulse.cli.ckpt_progress import size
+from rankpulse.cli.explain_sections import cut, sections
 from rankpulse.core import rank_words
 from rankpulse.core.keys import Keys
 from rankpulse.core.naming import names_in_words
-from rankpulse.core.records import Finding, Incident, Member, Missing
+from rankpulse.core.records import Finding, Incident, Member
 from rankpulse.core.resumption import steps
 from rankpulse.core.settings import Settings
-from rankpulse.core.snapshot import Rank
 from rankpulse.core.stacks import ranks_in_words
 
 ONE_BY_ONE: Final = 4  # culprits; more are counted
-LINES_MAX: Final = 12  # of a section
-FRAMES_MAX: Final = 14  # of a stack
 TRAIL_MAX: Final = 60
-GROUPED_MAX: Final = 6
 FIXES: Final = {  # what was done the last time
     "adopt": "torchelastic's own restart",
     "restart": "the last fix, a restart,",
@@ -51,7 +47,7 @@ def page(incident: Incident, found: Finding | None = None) -> None:
     out = show.console()
     out.print(f"{show.plain(headline(incident, found))}\n", style="bold", soft_wrap=True)
     show.facts(out, _head(incident, found))
-    for title, lines in (*_sections(incident, found), *_records(incident)):
+    for title, lines in (*sections(incident, found), *_records(incident)):
         told = list(lines)
         if told:
             out.print(f"\n{title}", style="bold")
@@ -89,11 +85,11 @@ def _head(i: Incident, found: Finding | None) -> Iterator[tuple[str, object]]:
     if culprits := list(_culprits(i, found)):
         yield "culprit", culprits
     if found is not None and found.waits:
-        yield "who waits", _cut(found.waits)
+        yield "who waits", cut(found.waits)
     if i.cascade:
         yield "cascade", _cascade(i)
     if i.reasons or (found is not None and found.reasons):
-        yield "why", _cut(i.reasons or (found.reasons if found is not None else ()))
+        yield "why", cut(i.reasons or (found.reasons if found is not None else ()))
     yield "confidence", _confidence(i.confidence)
     yield "incident", f"{i.id}, class {i.klass}{_kind(found)}, {_state(i)}"
     yield "opened", f"{show.clock_time(i.opened_at)} ({show.ago(i.opened_at)})"
@@ -105,36 +101,11 @@ def _head(i: Incident, found: Finding | None) -> Iterator[tuple[str, object]]:
     yield "times", ", ".join(_times(i))
 
 
-def _sections(i: Incident, found: Finding | None) -> Iterator[tuple[str, Iterable[str]]]:
-    """What the evidence adds."""
-    if found is None:
-        return
-    yield "where ranks are, outliers first", _cut(found.stacks)
-    if not found.culprits:
-        yield "ranks that are not where the others are", _outliers(found)
-    for row in found.culprits[:1]:
-        yield f"rank {row.rank}'s stack, innermost last (>: the frame that matters)", _stack(row)
-    yield "their machines", _cut(found.machines)
-    yield "also", _cut([*_corrected(i, found), *found.also])
-    yield "evidence that is missing", _missing(found)
-    yield "full dumps", _dumps(i, found)
-
-
-def _corrected(i: Incident, found: Finding) -> Iterator[str]:
-    if found.klass and found.klass != i.klass:
-        yield f"what ranks were doing said {found.klass}: {found.summary}; the incident was corrected since"
-
-
 def _records(i: Incident) -> Iterator[tuple[str, Iterable[str]]]:
     trail = i.trail if len(i.trail) <= TRAIL_MAX else (*i.trail[: TRAIL_MAX // 2], None, *i.trail[-TRAIL_MAX // 2 :])
     skipped = f"{'…':>10}    {len(i.trail) - TRAIL_MAX} lines more: --json"
     yield "story", [f"{line.after_s:+8.1f} s  {line.text}" if line is not None else skipped for line in trail]
-    yield "evidence (store keys)", _cut(i.evidence)
-
-
-def _cut(lines: Iterable[str], most: int = LINES_MAX) -> list[str]:
-    told = list(lines)
-    return told if len(told) <= most else [*told[:most], f"and {len(told) - most} more: --json"]
+    yield "evidence (store keys)", cut(i.evidence)
 
 
 def _seen(found: Finding) -> str:
@@ -177,49 +148,6 @@ def _confidence(confidence: float) -> str:
 
 def _kind(found: Finding | None) -> str:
     return f" ({found.kind})" if found is not None and found.kind else ""
-
-
-def _stack(row: Rank) -> Iterator[str]:
-    told = rank_words.frame_of(row)
-    if len(row.stack) > FRAMES_MAX:
-        yield f"  {len(row.stack) - FRAMES_MAX} frames before"
-    for place, frame in list(enumerate(row.stack))[-FRAMES_MAX:]:
-        yield f"{'>' if place == told else ' '} {frame[:200]}"
-
-
-def _outliers(found: Finding) -> Iterator[str]:
-    for row in found.outliers[:ONE_BY_ONE]:
-        told = [rank_words.activity(row), rank_words.facts(row)]
-        yield f"{rank_words.place(row)}: {', '.join(filter(None, told)) or 'nothing is known of it'}"
-
-
-def _missing(found: Finding) -> Iterator[str]:
-    asked, missing = max(found.counts.asked, len(found.asked)), max(found.counts.missing, len(found.missing))
-    quiet = asked - max(found.counts.answered, len(found.answered))
-    if quiet > 0:
-        silent = [node for node in found.asked if node not in set(found.answered)]
-        names = f": {names_in_words(silent)}" if len(silent) == quiet else ""
-        yield f"{quiet} of the {asked} nodes that were asked told nothing{names}"
-    by_why: dict[str, list[Missing]] = {}
-    for one in found.missing:
-        by_why.setdefault(one.why, []).append(one)
-    groups = sorted(by_why.items(), key=lambda item: -len(item[1]))
-    for why, ones in groups[:GROUPED_MAX]:
-        nodes = names_in_words(one.node for one in ones if one.node)
-        yield f"{ranks_in_words(one.rank for one in ones)}{f' on {nodes}' if nodes else ''}: {why or 'not known why'}"
-    rest = missing - sum(len(ones) for _, ones in groups[:GROUPED_MAX])
-    if rest > 0:
-        yield f"and {rest} more ranks"
-
-
-def _dumps(i: Incident, found: Finding) -> Iterator[str]:
-    if found.dumps:
-        total, nodes = sum(dump.bytes for dump in found.dumps), {dump.node for dump in found.dumps}
-        more = found.counts.dumps - len(found.dumps)
-        others = f" ({more} more lie on their nodes, which matter less)" if more > 0 else ""
-        many = f"{len(found.dumps)} on the disks of {names_in_words(nodes)}, {size(total)} in all"
-        yield f"{many}{others}; to fetch them:"
-        yield f"rankpulse evidence {i.id}"
 
 
 def _state(i: Incident) -> str:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankpulse.cli import advice, explain
+from rankpulse.cli.explain_sections import sections
 from rankpulse.core import causes_hang, diagnosis
 from rankpulse.core.records import Before, Counts, DumpRow, Finding, Incident, Member, Missing
 from rankpulse.core.snapshot import Loaders, Operation, Position, Rank
@@ -42,7 +43,7 @@ def test_an_incident_that_was_corrected_since_keeps_its_own_headline() -> None:
     told, found = pages.lock()
     dead = msgspec.structs.replace(told, klass="worker_dead", summary="rank 3 on gpu00 (pid 1) was killed by SIGKILL")
     assert explain.headline(dead, found) == dead.summary
-    also = dict(explain._sections(dead, found))["also"]
+    also = dict(sections(dead, found))["also"]
     assert "what ranks were doing said collective_hang" in "\n".join(also)
 
 
