@@ -22,13 +22,14 @@ from rankpulse.core.evidence import ROWS_MAX_BYTES, Row
 
 LOOK_S: Final = 0.4  # between the two looks at a process
 _BUSY_SHARE: Final = 0.15  # of one core: our own question costs less, and so do threads that wait for Python's lock
-_ANSWER_S: Final = 1.0
+_ANSWER_S: Final = 1.2
 _PYTHON_S: Final = 1.1  # Python that has not got its lock for so long is held: it changes hands every 5 ms
 _ALL_S: Final = 1.3  # for all ranks of the node
 _AT_ONCE: Final = 32  # traces in memory
 _UNANSWERED_MAX: Final = 3  # in a row; a standstill is looked at twice before anything is done about it
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_PROMPT_S: Final = 0.5  # C++ that took longer is starved of CPU itself: then Python's silence says nothing
+_PROMPT_S: Final = 0.5  # C++ that takes longer is starved of CPU itself: then Python's silence says nothing
+_PONG_MAX: Final = 1024
 _LARGE: Final = 64 * 1024  # parsed in a thread
 _NOT_ASKED: Final = "not asked in time"
 T = TypeVar("T")
@@ -47,10 +48,9 @@ class Seen(NamedTuple):
 
 
 class _Server(NamedTuple):
-    """What its C++ said. `said`: "ok", or why there are no positions; `prompt`: it answered something, and soon."""
+    """What its recorder said. `said`: "ok", or why there are no positions."""
 
     said: str
-    prompt: bool = False
     trace: Trace = Trace()
     body: bytes = b""
 
@@ -80,12 +80,16 @@ class Evidence:
         pythons = {one: asyncio.create_task(self.stacks.of(one, _PYTHON_S)) for one in workers}
         await asyncio.sleep(LOOK_S)
         rows = {one: _kernel_row(one, before[one.pid], time.monotonic() - began) for one in workers}
+        spoke = {one: asyncio.create_task(self._spoke(one)) for one in workers if not pythons[one].done()}
         if workers:
-            await asyncio.wait({*servers.values(), *pythons.values()}, timeout=_ALL_S - LOOK_S)
+            every = {*servers.values(), *pythons.values(), *spoke.values()}
+            await asyncio.wait(every, timeout=_ALL_S - LOOK_S)
         result = []
         for one in workers:
             server = _so_far(servers[one], _Server(_NOT_ASKED))
-            result.append(_seen(one, rows[one], server, _so_far(pythons[one], Told("", _NOT_ASKED))))
+            python = _so_far(pythons[one], Told("", _NOT_ASKED))
+            there = one in spoke and _so_far(spoke[one], False)
+            result.append(_seen(one, rows[one], server, python, there=there))
         return sorted(result, key=lambda seen: (seen.row.rank, seen.row.pid))
 
     def close(self) -> None:
@@ -96,22 +100,31 @@ class Evidence:
         if self._unanswered.get(who, 0) >= _UNANSWERED_MAX:
             return _Server("left earlier questions unanswered: not asked again")
         async with gate:
-            began = time.monotonic()
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     body = await worker_server.ask(self.run_dir, worker, worker_server.TRACE, trace.TRACE_MAX_BYTES)
                     self._unanswered.pop(who, None)
-                    prompt = time.monotonic() - began < _PROMPT_S
-                    return _Server("ok", prompt, await _read(body), body)
+                    return _Server("ok", await _read(body), body)
             except TimeoutError:
                 self._unanswered[who] = self._unanswered.get(who, 0) + 1
                 return _Server(f"no answer within {_ANSWER_S:g} s")
-            except NoAnswer as error:
-                return _Server(str(error), error.spoke and time.monotonic() - began < _PROMPT_S)
-            except trace.BadTrace as error:
-                return _Server(str(error), time.monotonic() - began < _PROMPT_S)
+            except (NoAnswer, trace.BadTrace) as error:
+                return _Server(str(error))
             except OSError as error:
                 return _Server(f"its server cannot be reached: {error.strerror or error}")
+
+    async def _spoke(self, worker: Worker) -> bool:
+        """Whether its C++ answers at once, late in the look, when Python has not yet."""
+        if (worker.pid, worker.start) in self._unanswered:
+            return False
+        try:
+            async with asyncio.timeout(_PROMPT_S):
+                await worker_server.ask(self.run_dir, worker, worker_server.PING, _PONG_MAX)
+        except NoAnswer as error:
+            return error.spoke
+        except (OSError, TimeoutError):
+            return False
+        return True
 
     def _forget_dead(self) -> None:
         self.stacks.forget_dead()
@@ -128,12 +141,13 @@ def _so_far(task: "asyncio.Task[T]", otherwise: T) -> T:
     return otherwise
 
 
-def _seen(worker: Worker, row: Row, server: _Server, python: Told) -> Seen:
+def _seen(worker: Worker, row: Row, server: _Server, python: Told, *, there: bool) -> Seen:
+    """`there`: its C++ answers at once."""
     row = msgspec.structs.replace(row, server=server.said, positions=server.trace.rows)
     held = None
     if python.text:
         held = False
-    elif python.why == UNANSWERED and server.prompt and row.state not in ("T", "t", "Z", "X"):
+    elif python.why == UNANSWERED and there and row.state not in ("T", "t", "Z", "X"):
         held = True
     return Seen(worker, row, server.trace, server.body, python, held)
 

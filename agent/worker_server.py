@@ -15,6 +15,7 @@ from rankpulse.agent import proc
 from rankpulse.agent.watch import Worker
 
 TRACE: Final = "fr_trace_json"  # by C++ alone: also while Python is held
+PING: Final = "ping"
 TRACEBACK: Final = "dump_traceback"  # needs Python's lock: unanswered, it holds one of a few threads of the server
 _REQUEST: Final = "POST /handler/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 _HEAD_MAX: Final = 16 * 1024

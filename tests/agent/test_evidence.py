@@ -174,7 +174,7 @@ time.sleep(60)
         (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", "its answer has more than 4194304 bytes"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 5_000_000, "its answer has more than 4194304 bytes"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "its trace cannot be read"),
-        (b"", "no answer within 1 s"),
+        (b"", "no answer within 1.2 s"),
     ],
     ids=range(12),
 )  # fmt: skip
@@ -280,9 +280,11 @@ async def test_whoever_leaves_questions_unanswered_is_asked_no_more(
     evidence.close()
     listener.close()
     assert rows[1] == "ok", "that it was slow once is forgotten"
-    assert {rows[0], *rows[2:5]} == {"no answer within 1 s"}
+    assert {rows[0], *rows[2:5]} == {"no answer within 1.2 s"}
     assert "not asked again" in rows[5]
-    assert sorted(asked) == ["/handler/dump_traceback"] + 5 * ["/handler/fr_trace_json"]
+    assert {one: asked.count(one) for one in set(asked)} == {
+        "/handler/dump_traceback": 1, "/handler/fr_trace_json": 5, "/handler/ping": 3,
+    }  # fmt: skip
     assert time.monotonic() - began < 20
 
 
