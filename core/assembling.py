@@ -220,9 +220,10 @@ def _offset_s(desk: Desk, part: Part, received_at: float) -> float:
 
 def _devices(round_: RoundView, dossier: Dossier) -> Iterable[Device]:
     for node, (part, _) in sorted(dossier.parts.items()):
-        mine = {member.rank for member in round_.members.values() if member.node == node}
         for device in part.devices:
-            yield msgspec.structs.replace(device, node=node, rank=device.rank if device.rank in mine else None)
+            member = round_.members.get(device.rank) if device.rank is not None else None
+            own = member is not None and member.node == node
+            yield msgspec.structs.replace(device, node=node, rank=device.rank if own else None)
 
 
 # --- the past

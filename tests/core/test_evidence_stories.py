@@ -1,14 +1,18 @@
 """Standstills that are diagnosed from what the nodes tell: what is said, what is done, and what is kept of it."""
 
+import time
+
 import pytest
 from core_world import UTC
-from evidence_world import NODES, elsewhere, locked, restarted, stands, starved, trained, waiting
+from evidence_world import NODES, EvidenceWorld, elsewhere, locked, restarted, stands, starved, trained, waiting
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.assessing import Assessor
 from rankpulse.core.evidence import Position as RowPosition
 from rankpulse.core.snapshot import Position, Rank
 from rankpulse.core.snapshot_nodes import Device, Node, Xid
+from rankpulse.core.standstill import Stand
 
 
 def test_a_lock_in_the_program_is_named_with_its_rank_and_ended() -> None:
@@ -326,3 +330,35 @@ def test_positions_and_rows_of_a_part_are_one_evidence() -> None:
     world.training = False
     world.run(4)
     assert all(order.klass != "unknown" or order.action != "restart" for order in world.incidents())
+
+
+def test_what_a_large_job_costs_the_loop_itself_grows_with_its_ranks_and_no_faster() -> None:
+    """Everything but the diagnosis, which is made beside the loop. CPU time: the machine may be busy."""
+    nodes = {f"n{number:04d}": 8 for number in range(512)}
+    world = trained_large(nodes)
+    [run] = world.engine.folder.fleet.runs.values()
+    desk = world.engine.judge._desk
+    desk.begin(world.now, UTC + world.now, 1)
+    order = r.Order(
+        order_id="c1", run_uid=run.uid, run_id="", round=1, kind="collect-9", epoch=1, incident="", reason="",
+        author="", at=0.0,
+    )  # fmt: skip
+    stand = Stand(dict(run.current.progress), (), 9, 20.0, ripe=True, overdue=True)
+    assessor = Assessor(desk)
+    assessor.ask(run, order, "")
+    for ask in desk.folder.dossiers.take_due():
+        world.engine.step(ev.Told(ask.node, "c1", world.part(ask), "", world.now))
+    began = time.process_time()
+    assert assessor.assess(run, stand, order) is None, "it is diagnosed by the shell"
+    assert time.process_time() - began < 1.5
+    [one] = desk.folder.diagnoses.take_due()
+    assert len(one.snapshot.ranks) == 4096
+
+
+def trained_large(nodes: dict[str, int]) -> EvidenceWorld:
+    world = EvidenceWorld()
+    world.meets(nodes, 1)
+    world.addresses(*nodes)
+    for node in nodes:
+        world.beat(node)
+    return world
