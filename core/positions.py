@@ -3,7 +3,7 @@
 Entries and counters complete each other. Where beginnings are not recorded, the earliest open call is assumed begun.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +35,8 @@ def recorders(rows: Iterable[Rank]) -> Recorders:
     for row in rows:
         for p in row.positions:
             told.setdefault(p.group, set()).add(_notes_beginnings(p))
-            furthest[p.group] = max(furthest.get(p.group, -1), -1 if p.enqueued is None else p.enqueued)
+            if p.enqueued is not None and p.enqueued > furthest.get(p.group, -1):
+                furthest[p.group] = p.enqueued
     some = any(True in marks for marks in told.values())
     return Recorders({group: True in marks or (some and False not in marks) for group, marks in told.items()}, furthest)
 
@@ -49,7 +50,9 @@ def entered(row: Rank, known: Recorders) -> tuple[list[Open], list[Open]]:
         notes = _notes_beginnings(p)
         notes = known.begun[p.group] if notes is None else notes
         noted = noted or notes
-        for op in operations(p, known.furthest[p.group]):
+        if not p.open and p.enqueued is not None and p.enqueued == p.completed:
+            continue  # all that was called has ended, as in most groups of a large job
+        for op in operations(p, known.furthest.get(p.group, -1)):
             if not notes:
                 unknown.append(Open(p.group, op))
             elif op.state == STARTED:
@@ -57,30 +60,38 @@ def entered(row: Rank, known: Recorders) -> tuple[list[Open], list[Open]]:
     return recorded, _heads(unknown) if noted else _earliest(unknown)
 
 
-def operations(position: Position, furthest: int = -1) -> Iterator[Operation]:
+def operations(position: Position, furthest: int = -1) -> list[Operation]:
     """The open ones, begun where the counters say so; made up from the counters where no entries are told.
 
     `furthest` is the last call of anybody in the group: whoever has made it and tells no end is thought to be in it.
     """
-    end, listed = ended(position), False
+    end, listed, found = ended(position), False, list[Operation]()
+    started = -1 if position.started is None else position.started
     for op in position.open:
-        if op.state == COMPLETED or (not is_p2p(op) and op.seq <= end):
+        if op.state == COMPLETED:
             continue
-        listed = listed or not is_p2p(op)
-        has_begun = not is_p2p(op) and position.started is not None and op.seq <= position.started
-        yield msgspec.structs.replace(op, state=STARTED) if has_begun and op.state != STARTED else op
+        if op.peer is None or not is_p2p(op):
+            if op.seq <= end:
+                continue
+            listed = True
+            if op.seq <= started and op.state != STARTED:
+                op = msgspec.structs.replace(op, state=STARTED)
+        found.append(op)
     if not listed and position.enqueued is not None and position.enqueued > end:
         is_known = position.completed is not None or end >= 0
-        has_begun = position.started is not None and position.started > end
         if is_known or position.enqueued == furthest:
             seq = end + 1 if is_known else position.enqueued
-            yield Operation(seq, state=STARTED if has_begun else ENQUEUED)
+            found.append(Operation(seq, state=STARTED if started > end else ENQUEUED))
+    return found
 
 
 def ended(position: Position) -> int:
     """The last that has ended in this group."""
-    entries = [op.seq for op in position.open if op.state == COMPLETED and not is_p2p(op)]
-    return max([position.completed if position.completed is not None else -1, *entries])
+    end = -1 if position.completed is None else position.completed
+    for op in position.open:
+        if op.seq > end and op.state == COMPLETED and (op.peer is None or not is_p2p(op)):
+            end = op.seq
+    return end
 
 
 def _notes_beginnings(p: Position) -> bool | None:
