@@ -16,6 +16,7 @@ from rankpulse.core.verdict import Cause, Culprits, Gpu, step
 
 OWN = (v.WORKER_DEAD, v.COLLECTIVE_HANG, v.STARTUP_FAILURE, v.OOM, v.NUMERICAL, v.COLLECTIVE_MISMATCH, v.DATA_STALL)
 NEVER_A_NODE = (v.COLLECTIVE_MISMATCH, v.OOM, v.PREEMPTED)
+STOPPED = "stopped"  # by a signal that no program sends to itself
 OOM_AGAIN = "out of memory again: a rank keeps its share of the work, so the same node proves nothing"
 # what Python raises of a program's own logic; RuntimeError and OSError may come from below
 _RAISED: Final = re.compile(
@@ -40,7 +41,7 @@ def with_past(scene: Scene, cause: Cause) -> Cause:
     if before.on_node and not before.elsewhere and not by_program and _may_be_node(scene, cause):
         return _bad_node(scene, cause, before)
     by_program = by_program or bool(before.elsewhere or before.at_step) or cause.klass == v.COLLECTIVE_MISMATCH
-    if cause.klass in OWN and by_program:
+    if cause.klass in OWN and by_program and cause.fault != STOPPED:
         return _program(cause, before)
     if cause.choice != policy.RESTART:
         return cause

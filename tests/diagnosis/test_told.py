@@ -145,3 +145,12 @@ def test_a_lock_that_comes_again_on_one_node_convicts_no_node() -> None:
     snap["history"] = [{"signature": verdict(snap).signature, "nodes": ["node-00"], "age_s": 600, "action": "restart"}]
     assert verdict(snap).action == "page"
     assert verdict(snap).seen.times == 1
+
+
+def test_ranks_that_were_stopped_on_several_machines_were_not_stopped_by_their_program() -> None:
+    snap = standing()
+    snap["ranks"][7] |= {"state": "T", "stack": [], "positions": [], "dump": "not asked: the process is stopped"}
+    snap["history"] = [{"signature": verdict(snap).signature, "nodes": ["node-09"], "age_s": 600, "action": "restart"}]
+    found = verdict(snap)
+    assert (found.action, found.seen.times) == ("restart", 1)
+    assert not any("program" in reason for reason in found.reasons)
