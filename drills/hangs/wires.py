@@ -129,6 +129,9 @@ def _ip(*argv: str) -> None:
 
 
 def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError:
+        raise NoWires(f"{argv[0]} is not here: apt-get install iproute2 util-linux") from None
     if done.returncode:
         raise NoWires(f"{' '.join(argv)}: {done.stderr.strip()}")
