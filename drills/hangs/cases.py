@@ -31,6 +31,11 @@ class Case:
     def healthy(self) -> bool:
         return not self.klass
 
+    @property
+    def stands(self) -> bool:
+        """The job stands still until somebody ends it, so that there is time to ask."""
+        return not self.healthy and self.actions != ADOPT
+
 
 CASES = {
     case.fault: case
@@ -63,6 +68,7 @@ class Played:
     seed: str
     after_s: float | None = None  # until the right verdict
     incidents: list[r.Incident] = field(default_factory=list)
+    finding: r.Finding | None = None
     wrong: list[str] = field(default_factory=list)
 
     def line(self) -> str:
@@ -86,7 +92,7 @@ async def play(theatre: Theatre, case: Case, seed: str) -> Played:
         await _answered(theatre, played, since)
         await theatre.begin_anew()
     played.incidents = [_same(theatre, one) for one in played.incidents]
-    played.wrong = wrong(played)
+    played.wrong = wrong(played) + (evidence_wrong(played) if case.stands else [])
     return played
 
 
@@ -101,6 +107,8 @@ async def _answered(theatre: Theatre, played: Played, since: float) -> None:
         await asyncio.sleep(0.05)
     await asyncio.sleep(STAYS_S)
     played.incidents = theatre.incidents(since)
+    ids = {incident.id for incident in played.incidents}
+    played.finding = next((one for one in theatre.stage.witness.all(r.Finding) if one.id in ids), None)
 
 
 def _same(theatre: Theatre, incident: r.Incident) -> r.Incident:
@@ -125,4 +133,19 @@ def wrong(played: Played) -> list[str]:
         f"action {one.action} ({one.action_reason})": one.action in (*case.actions, *after),
         f"not said: {case.says!r} in {text!r}": re.search(case.says, text) is not None,
     }
+    return [what for what, right in truth.items() if not right]
+
+
+def evidence_wrong(played: Played) -> list[str]:
+    """Where what is kept of the evidence differs from the truth."""
+    found = played.finding
+    if found is None:
+        return ["no finding is kept"]
+    truth = {
+        f"its finding has class {found.klass}": found.klass == played.case.klass,
+        f"its finding has rows of {[row.rank for row in found.culprits]}, should be the victim's":
+            [row.rank for row in found.culprits] == [played.victim.rank],
+        "its finding says nothing of stacks": bool(found.stacks),
+        f"asked {found.asked}, answered {found.answered}": set(found.asked) == set(found.answered) != set(),
+    }  # fmt: skip
     return [what for what, right in truth.items() if not right]
