@@ -520,6 +520,7 @@ def bench_hang(
     large: Annotated[
         int, typer.Option(metavar="N", help="Trials of each kind of fault at 16,384 ranks; 0: none.", min=0, max=10_000)
     ] = 20,
+    small: Annotated[bool, typer.Option(help="The trials of 16 and 64 ranks, too.")] = True,
     seed: Annotated[int, typer.Option(help="Of the faults. The same seed gives the same figures, times apart.")] = 1,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")] = None,
     out: Annotated[str, typer.Option(metavar="DIR", help="Keep what is done here, and go on from it.")] = "",
@@ -531,7 +532,7 @@ def bench_hang(
     """
     from rankpulse.bench.hang.run import run
 
-    raise typer.Exit(run(is_quick=quick, seed=seed, jobs=jobs, large=large, json=as_json, out=out))
+    raise typer.Exit(run(is_quick=quick, seed=seed, jobs=jobs, large=large, small=small, json=as_json, out=out))
 
 
 @bench_app.command("record")

@@ -1,11 +1,11 @@
-"""Makes docs/benchmarks/hang.md from a report: `python -m rankpulse.bench.hang.page REPORT PAGE`.
+"""Makes docs/benchmarks/hang.md from reports: `python -m rankpulse.bench.hang.page PAGE REPORT...`.
 
 No figure on that page is typed by hand.
 """
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ RANKS: Final = ("host", "gpu", "skip", "mismatch")
 HEAD: Final = """# Hangs: who froze the job, by the dumps alone
 
 Simulated jobs run until a fault has stopped all of their ranks. Every rule then gets the same flight recorder dumps,
-and nothing else, and says who it was. Made by `python -m rankpulse.bench.hang.page` from a report of
+and nothing else, and says who it was. Made by `python -m rankpulse.bench.hang.page` from reports of
 `rankpulse bench hang --json`; no figure was typed by hand.
 
 ## What was promised, what was measured
@@ -90,12 +90,12 @@ GPU failed, is weighed [elsewhere](../snapshots.md).
 """
 
 
-def page(report: dict[str, Any]) -> str:
+def page(reports: Sequence[dict[str, Any]]) -> str:
     """The whole page."""
+    report = merged(reports)
     rows = report["rows"]
-    seen = f"`{_command(report)}`, {report['date']}, Python {report['python'].split()[0]}, {report['cpus']} cores"
-    parts = [HEAD, *promises(report), "", f"{seen}, shared with other work. Sure of: the exact one-sided bound at 95 %"]
-    parts += ["(Clopper and Pearson) for each trial as an independent one.", "", RULE, HOW]
+    parts = [HEAD, *promises(report), "", *map(_measured, reports), "Shared with other work. Sure of: the exact"]
+    parts += ["one-sided bound at 95 % (Clopper and Pearson), for each trial as an independent one.", "", RULE, HOW]
     parts += [
         "## Beside it, on the same dumps",
         "",
@@ -112,12 +112,35 @@ def page(report: dict[str, Any]) -> str:
         *tables.speed(report["speed"]),
         "",
     ]
-    parts += ["## Again", "", "```bash", f"{_command(report)} --json > hang.json"]
-    return "\n".join([*parts, "python -m rankpulse.bench.hang.page hang.json docs/benchmarks/hang.md", "```", ""])
+    files = [f"hang-{number}.json" for number in range(len(reports))]
+    parts += ["## Again", "", "```bash", *(f"{_command(r)} --json > {f}" for r, f in zip(reports, files, strict=True))]
+    made = f"python -m rankpulse.bench.hang.page docs/benchmarks/hang.md {' '.join(files)}"
+    return "\n".join([*parts, made, "```", ""])
+
+
+def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """All trials of all of them; times of the last."""
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in (row for report in reports for row in report["rows"]):
+        key = tuple(row[name] for name in ("topology", "recorder", "fault", "missing", "rule"))
+        rows[key] = _both(rows[key], row) if key in rows else row
+    return {**reports[-1], "rows": list(rows.values())}
+
+
+def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    counted = {name: one[name] + other[name] for name in ("trials", "exact", "wrong", "first", "contains")}
+    size = (one["size"] * one["trials"] + other["size"] * other["trials"]) / counted["trials"]
+    return {**one, **counted, "size": round(size, 1)}
+
+
+def _measured(report: dict[str, Any]) -> str:
+    seen = f"{report['date']}, Python {report['python'].split()[0]}, {report['cpus']} cores"
+    return f"`{_command(report)}`, {seen}."
 
 
 def _command(report: dict[str, Any]) -> str:
-    return f"rankpulse bench hang --seed {report['seed']} --large {report['large']}"
+    small = "" if report["small"] else " --no-small"
+    return f"rankpulse bench hang --seed {report['seed']} --large {report['large']}{small}"
 
 
 def promises(report: dict[str, Any]) -> Iterator[str]:
@@ -185,4 +208,5 @@ def _verdict(good: bool, sure: bool = True) -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(page(json.loads(Path(sys.argv[1]).read_bytes())), encoding="utf-8")
+    told = [json.loads(Path(name).read_bytes()) for name in sys.argv[2:]]
+    Path(sys.argv[1]).write_text(page(told), encoding="utf-8")

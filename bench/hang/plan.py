@@ -57,12 +57,12 @@ class Result(NamedTuple):
     score: Score
 
 
-def plan(is_quick: bool, seed: int, large: int) -> Iterator[Work]:
-    """The longest first, and of the large job what tells most."""
+def plan(is_quick: bool, seed: int, large: int, small: bool = True) -> Iterator[Work]:
+    """The longest first, and of the large job what tells most. `small`: the other jobs, too."""
     firsts = range(0, 0 if is_quick else large, SHARED)
     batches = [Work(BIG, ALL, first, min(SHARED, large - first), seed) for first in firsts]
     yield from sorted(batches, key=lambda task: not is_full(task))
-    for number, field in reversed(list(enumerate(FIELDS[:BIG]))):
+    for number, field in reversed(list(enumerate(FIELDS[:BIG]))) if small else ():
         trials = min(QUICK, field.trials) if is_quick else field.trials
         for kind in faults.KINDS:
             if kind == faults.GPU and dumps.GLOO in field.recorders:

@@ -30,6 +30,7 @@ def run(
     seed: int = 1,
     jobs: int | None = None,
     large: int = LARGE,
+    small: bool = True,
     json: bool = False,
     out: str = "",
 ) -> int:
@@ -39,12 +40,13 @@ def run(
     except BadPlace as error:
         print(error, file=sys.stderr)
         return 2
-    found = list(_all(list(plan(is_quick, seed, large)), kept, jobs or os.cpu_count() or 1))
+    found = list(_all(list(plan(is_quick, seed, large, small)), kept, jobs or os.cpu_count() or 1))
     report = {
         "rows": list(_rows(found)),
         "speed": [] if is_quick else speed.measured(FIELDS[BIG].layout, SHORT),
         "seed": seed,
         "large": large,
+        "small": small,
         "quick": is_quick,
         "date": datetime.now(UTC).date().isoformat(),
         "cpus": os.cpu_count(),

@@ -177,6 +177,7 @@ def report(exact: int, wrong: int, judged_s: float, trials: int = 1000) -> dict[
         "speed": [speed | {"peak_mib": 300, "cpu_s": judged_s, "kind": "collective_hang"}],
         "seed": 1,
         "large": 300,
+        "small": True,
         "date": "2026-01-02",
         "python": "3",
         "cpus": 2,
@@ -184,7 +185,7 @@ def report(exact: int, wrong: int, judged_s: float, trials: int = 1000) -> dict[
 
 
 def test_the_page_says_which_promises_are_kept() -> None:
-    kept, broken = page.page(report(998, 2, 2.0)), page.page(report(980, 20, 6.0))
+    kept, broken = page.page([report(998, 2, 2.0)]), page.page([report(980, 20, 6.0)])
     assert "not met" not in kept
     assert "too few" not in kept
     assert broken.count("**not met**") == 2 * 2 + 3
@@ -193,10 +194,17 @@ def test_the_page_says_which_promises_are_kept() -> None:
 
 
 def test_a_promise_that_so_few_trials_cannot_show_is_not_said_to_be_shown() -> None:
-    told = page.page(report(20, 0, 2.0, trials=20))
+    told = page.page([report(20, 0, 2.0, trials=20)])
     assert (
         "rank exactly named, no dump missing | at least 99 % | 100 %, 80 of 80 | at least 96.3 % | met, in too" in told
     )
+
+
+def test_trials_of_several_reports_count_together() -> None:
+    one, other = report(20, 0, 2.0, trials=20), report(9, 1, 3.0, trials=10)
+    row = page.merged([one, other])["rows"][0]
+    assert (row["trials"], row["exact"], row["wrong"], row["contains"]) == (30, 29, 1, 30)
+    assert len(page.merged([one, other])["rows"]) == len(page.merged([one])["rows"])
 
 
 def test_bounds_are_those_of_the_books() -> None:
@@ -225,6 +233,7 @@ def test_dumps_go_missing_in_one_batch_of_some_and_every_kind_is_in_each() -> No
     assert sum(task.trials for task in batches) == 100
     assert {task.kind for task in batches} == {ALL}
     assert [is_full(task) for task in batches] == [True, True, *[False] * (100 // SHARED - 2)]
+    assert {task.field for task in plan(is_quick=False, seed=1, large=10, small=False)} == {BIG}
     assert not [task for task in plan(is_quick=True, seed=1, large=100) if task.field == BIG]
 
 
