@@ -51,6 +51,7 @@ START_LIMIT_S: Final = 180.0
 class Answer(NamedTuple):
     """Of one question. `part`: None where the agent did not answer."""
 
+    asked: float
     seconds: float
     part: Part | None
     detail: str
@@ -94,7 +95,7 @@ class Asked:
         run = (self._meeting.run_uid, self._meeting.round)
         self.asker.send([Ask(NODE, self._where.probe, self._where.boot_id, order, *run)])
         told = await self._told.get()
-        return Answer(time.monotonic() - began, told.part, told.detail)
+        return Answer(began, time.monotonic() - began, told.part, told.detail)
 
     def ends(self, rank: int = 0) -> list[float]:
         """When its steps ended."""
@@ -153,7 +154,8 @@ async def _measure(directory: Path, pause_s: float, turns: int, seconds: float, 
     async with _job(directory, pause_s) as asked:
         await asyncio.sleep(WARM_S)
         stretches, answers = await _stretches(asked, turns, seconds, every_s)
-        disturbance = compared(stretches, asked.ends()) | {"answers": _summary(answers)}
+        questions = [(one.asked, one.asked + one.seconds) for one in answers]
+        disturbance = compared(stretches, asked.ends(), questions) | {"answers": _summary(answers)}
         return {"disturbance": disturbance, "cannot": [await _case(asked, name) for name in CASES] if pause_s else []}
 
 

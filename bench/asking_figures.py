@@ -39,10 +39,13 @@ def quantile(values: Iterable[float], share: float) -> float:
     return told[min(int(share * len(told)), len(told) - 1)]
 
 
-def compared(stretches: Sequence[Stretch], ends: Sequence[float]) -> dict[str, Any]:
+def compared(
+    stretches: Sequence[Stretch], ends: Sequence[float], questions: Sequence[tuple[float, float]] = ()
+) -> dict[str, Any]:
     """Each stretch over its neighbours in which nobody asked: those in which somebody did, and those in which nobody.
 
-    `before`, `during`, `after`: medians over stretches; `asked`, `noise`: quantiles of the ratios.
+    `before`, `during`, `after`: medians over stretches; `asked`, `noise`: quantiles of the ratios. `meanwhile`: within
+    a stretch, steps that a question fell into over those that none did.
     """
     told = [steps(ends, stretch) for stretch in stretches]
     asked = [i for i, stretch in enumerate(stretches) if stretch.is_asked]
@@ -53,7 +56,22 @@ def compared(stretches: Sequence[Stretch], ends: Sequence[float]) -> dict[str, A
         "after": _middle([told[i + 1] for i in asked]),
         "asked": {what: _spread([_over(told, i, 1, what) for i in asked]) for what in WHAT},
         "noise": {what: _spread([_over(told, i, 2, what) for i in quiet[1:-1]]) for what in WHAT},
+        "meanwhile": _meanwhile([stretches[i] for i in asked], ends, questions),
     }
+
+
+def _meanwhile(
+    stretches: Sequence[Stretch], ends: Sequence[float], questions: Sequence[tuple[float, float]]
+) -> dict[str, Any]:
+    ratios: dict[str, list[float]] = {"mean": [], "median": []}
+    for stretch in stretches:
+        into: dict[bool, list[float]] = {True: [], False: []}
+        for before, after in pairwise(end for end in ends if stretch.began <= end <= stretch.ended):
+            into[any(before < answered and asked < after for asked, answered in questions)].append(after - before)
+        if into[True] and into[False]:
+            ratios["mean"].append(statistics.fmean(into[True]) / statistics.fmean(into[False]))
+            ratios["median"].append(statistics.median(into[True]) / statistics.median(into[False]))
+    return {what: _spread(found) for what, found in ratios.items()}
 
 
 def _over(told: Sequence[Steps], at: int, apart: int, what: str) -> float:

@@ -17,6 +17,7 @@ def text(report: dict[str, Any]) -> str:
         f" Python {report['python']}, torch {report['torch']}"
     )
     parts = ["step times, ms", *steps(report), "", "over the quiet stretches beside it", *ratios(report), ""]
+    parts += ["steps that a question fell into, over the others of the same stretch", *meanwhile(report), ""]
     return "\n".join([*parts, "ranks that cannot answer", *cannot(report), "", f"{about}, between quiet ones; {where}"])
 
 
@@ -35,6 +36,13 @@ def ratios(report: dict[str, Any]) -> Iterator[str]:
     for name, told in report["disturbance"].items():
         for what, words in (("asked", "asked"), ("noise", "nobody asked")):
             yield f"| {name} | {words} | {' | '.join(_spread(told[what][one]) for one in WHAT)} |"
+
+
+def meanwhile(report: dict[str, Any]) -> Iterator[str]:
+    yield "| job | mean | median |"
+    yield "|---|---|---|"
+    for name, told in report["disturbance"].items():
+        yield f"| {name} | {' | '.join(_spread(told['meanwhile'][one]) for one in ('mean', 'median'))} |"
 
 
 def _spread(ratio: dict[str, float]) -> str:

@@ -48,6 +48,15 @@ def test_a_machine_that_grows_slower_all_the_time_is_not_laid_on_asking() -> Non
     assert told["noise"]["median"]["median"] == pytest.approx(1.0, abs=0.05)
 
 
+def test_steps_that_a_question_fell_into_are_held_against_the_others_of_their_stretch() -> None:
+    lengths = [1.0] * 100 + [1.0, 1.0, 2.0, 2.0] * 17 + [1.0] * 98
+    stretches = [Stretch(0.0, 100.0, False), Stretch(100.0, 202.0, True), Stretch(202.0, 300.0, False)]
+    questions = [(102.5 + 6 * i, 105.5 + 6 * i) for i in range(17)]
+    told = compared(stretches, ends(*lengths), questions)["meanwhile"]
+    assert (told["mean"]["median"], told["median"]["median"]) == (2.0, 2.0)
+    assert compared(stretches, ends(*lengths))["meanwhile"] == {"mean": {}, "median": {}}
+
+
 def test_the_report_says_how_many_were_asked_and_what_they_told() -> None:
     case = {"case": "one is stopped", "questions": 2, "unanswered": 0, "seconds": [0.5, 0.7]}
     report = {
