@@ -22,6 +22,8 @@ from rankpulse.core.evidence import ROWS_MAX_BYTES, Row
 
 LOOK_S: Final = 0.4  # between the two looks at a process
 _BUSY_SHARE: Final = 0.15  # of one core: our own question costs less, and so do threads that wait for Python's lock
+_RAN_SHARE: Final = 0.02
+_STARVED_SHARE: Final = 0.6
 _ANSWER_S: Final = 1.2
 _PYTHON_S: Final = 1.1  # Python that has not got its lock for so long is held: it changes hands every 5 ms
 _ALL_S: Final = 1.3  # for all ranks of the node
@@ -174,12 +176,34 @@ async def _read(body: bytes) -> Trace:
 
 
 # -- the kernel's word --------------------------------------------------------------------------------------------
-def _kernel_row(worker: Worker, before: int | None, seconds: float) -> Row:
+class _Cpu(NamedTuple):
+    """`ticks`: of all its threads; `waited`: of its main thread, how long it ran and how long it waited for a CPU."""
+
+    ticks: int
+    waited: tuple[int, int] | None
+
+
+def _kernel_row(worker: Worker, before: _Cpu | None, seconds: float) -> Row:
     seen, after = proc.stat(worker.pid), _cpu(worker)
     known = seen is not None and seen.start == worker.start
-    moving = None if before is None or after is None else is_busy(after - before, seconds)
+    moving = None if before is None or after is None else _moving(before, after, seconds)
     state = seen.state if seen and known else "X"
     return Row(worker.who.rank, worker.pid, worker.start, state, _wchan(worker.pid) if known else "", moving, "")
+
+
+def _moving(before: _Cpu, after: _Cpu, seconds: float) -> bool:
+    if is_busy(after.ticks - before.ticks, seconds):
+        return True
+    if before.waited is None or after.waited is None:
+        return False
+    return is_starved(after.waited[0] - before.waited[0], after.waited[1] - before.waited[1], seconds)
+
+
+def is_starved(ran_ns: int, waited_ns: int, seconds: float) -> bool:
+    """Whether its main thread would be at work if it were let: on a CPU, or waiting for one, nearly all the time. One
+    that looks for Python's lock again and again may wait for a CPU as long, but hardly runs."""
+    whole = seconds * 1e9
+    return ran_ns >= _RAN_SHARE * whole and ran_ns + waited_ns >= _STARVED_SHARE * whole
 
 
 def is_busy(ticks: int, seconds: float) -> bool:
@@ -192,9 +216,10 @@ def busy_ticks(seconds: float) -> float:
     return _BUSY_SHARE * seconds * _TICKS_PER_S
 
 
-def _cpu(worker: Worker) -> int | None:
-    """Clock ticks it has used, None when it is gone."""
-    return proc.cpu_ticks(worker.pid, worker.start)
+def _cpu(worker: Worker) -> _Cpu | None:
+    """What it has used, None when it is gone."""
+    ticks = proc.cpu_ticks(worker.pid, worker.start)
+    return None if ticks is None else _Cpu(ticks, proc.waited(worker.pid))
 
 
 def _wchan(pid: int) -> str:

@@ -75,6 +75,15 @@ def cpu_ticks(pid: int, start: int) -> int | None:
         return None
 
 
+def waited(pid: int) -> tuple[int, int] | None:
+    """For how long its main thread has run, and has waited for a CPU, in nanoseconds; None where nobody tells."""
+    fields = (_read(f"/proc/{pid}/schedstat") or "").split()
+    try:
+        return int(fields[0]), int(fields[1])
+    except (ValueError, IndexError):
+        return None
+
+
 def launcher_of(parent: int) -> Stat | None:
     """The process that launched a worker: its parent, or the first ancestor that was not given a rank itself.
 

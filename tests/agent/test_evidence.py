@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support import eventually
 
 from rankpulse.agent import trace
-from rankpulse.agent.evidence import Evidence, encode, is_busy
+from rankpulse.agent.evidence import Evidence, encode, is_busy, is_starved
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.slots import Adopted, Scanner
@@ -115,6 +115,15 @@ def test_rows_that_are_too_much_lose_positions_first() -> None:
 def test_a_little_cpu_is_no_work(ticks: int, busy: bool) -> None:
     """In 0.4 s, at 100 ticks a second."""
     assert is_busy(ticks * os.sysconf("SC_CLK_TCK") // 100, 0.4) is busy
+
+
+@pytest.mark.parametrize(
+    ("ran_ms", "waited_ms", "starved"),
+    [(0, 0, False), (1, 390, False), (20, 350, True), (40, 0, False), (20, 100, False), (390, 0, True)],
+    ids=["asleep", "looks for a lock", "starved", "idle", "now and then", "at work"],
+)
+def test_who_waits_for_a_cpu_is_at_work(ran_ms: int, waited_ms: int, starved: bool) -> None:
+    assert is_starved(ran_ms * 1_000_000, waited_ms * 1_000_000, 0.4) is starved
 
 
 # -- with processes -------------------------------------------------------------------------------------------------
