@@ -16,7 +16,8 @@ FAULTS: Final = {
 def text(report: dict[str, Any]) -> str:
     """Everything, as Markdown that is read well in a terminal."""
     parts = ["ours", *ours(report["rows"]), "", "beside it, no dump missing", *beside(report["rows"]), ""]
-    return "\n".join([*parts, "time and memory", *speed(report["speed"])])
+    times = ["time and memory", *speed(report["speed"])] if report["speed"] else []
+    return "\n".join([*parts, *times])
 
 
 def ours(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
