@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from rankpulse.agent import loaders, proc, ras, sockets
 from rankpulse.agent.aside import Aside, TooSlow
-from rankpulse.agent.evidence import LOOK_S, busy_ticks
 from rankpulse.agent.loaders import Child
+from rankpulse.agent.usage import LOOK_S, busy_ticks
 from rankpulse.agent.watch import Worker
 from rankpulse.core.snapshot import Loaders
 

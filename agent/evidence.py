@@ -5,7 +5,6 @@ never answer), every question has a deadline, and a server that left questions u
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,23 +12,18 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from rankpulse.agent import proc, trace, worker_server
+from rankpulse.agent import proc, trace, usage, worker_server
 from rankpulse.agent.stacks import UNANSWERED, Stacks, Told
 from rankpulse.agent.trace import Trace
 from rankpulse.agent.watch import Who, Worker
 from rankpulse.agent.worker_server import NoAnswer
 from rankpulse.core.evidence import ROWS_MAX_BYTES, Row
 
-LOOK_S: Final = 0.4  # between the two looks at a process
-_BUSY_SHARE: Final = 0.15  # of one core: our own question costs less, and so do threads that wait for Python's lock
-_RAN_SHARE: Final = 0.02
-_STARVED_SHARE: Final = 0.6
 _ANSWER_S: Final = 1.2
 _PYTHON_S: Final = 1.1  # Python that has not got its lock for so long is held: it changes hands every 5 ms
 _ALL_S: Final = 1.3  # for all ranks of the node
 _AT_ONCE: Final = 32  # traces in memory
 _UNANSWERED_MAX: Final = 3  # in a row; a standstill is looked at twice before anything is done about it
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PROMPT_S: Final = 0.5  # C++ that takes longer is starved of CPU itself: then Python's silence says nothing
 _PONG_MAX: Final = 1024
 _LARGE: Final = 64 * 1024  # parsed in a thread
@@ -77,15 +71,15 @@ class Evidence:
         workers = list(workers)
         gate = asyncio.Semaphore(_AT_ONCE)
         self._forget_dead()
-        before, began = {one.pid: _cpu(one) for one in workers}, time.monotonic()
+        before, began = {one.pid: usage.cpu(one) for one in workers}, time.monotonic()
         servers = {one: asyncio.create_task(self._ask(one, gate)) for one in workers}
         pythons = {one: asyncio.create_task(self.stacks.of(one, _PYTHON_S)) for one in workers}
-        await asyncio.sleep(LOOK_S)
-        rows = {one: _kernel_row(one, before[one.pid], time.monotonic() - began) for one in workers}
+        await asyncio.sleep(usage.LOOK_S)
+        rows = {one: usage.row(one, before[one.pid], time.monotonic() - began) for one in workers}
         spoke = {one: asyncio.create_task(self._spoke(one)) for one in workers if not pythons[one].done()}
         if workers:
             every = {*servers.values(), *pythons.values(), *spoke.values()}
-            await asyncio.wait(every, timeout=_ALL_S - LOOK_S)
+            await asyncio.wait(every, timeout=_ALL_S - usage.LOOK_S)
         result = []
         for one in workers:
             server = _so_far(servers[one], _Server(_NOT_ASKED))
@@ -173,60 +167,3 @@ async def _read(body: bytes) -> Trace:
     if len(body) < _LARGE:
         return trace.read(body)
     return await asyncio.to_thread(trace.read, body)
-
-
-# -- the kernel's word --------------------------------------------------------------------------------------------
-class _Cpu(NamedTuple):
-    """`ticks`: of all its threads; `waited`: of its main thread, how long it ran and how long it waited for a CPU."""
-
-    ticks: int
-    waited: tuple[int, int] | None
-
-
-def _kernel_row(worker: Worker, before: _Cpu | None, seconds: float) -> Row:
-    seen, after = proc.stat(worker.pid), _cpu(worker)
-    known = seen is not None and seen.start == worker.start
-    moving = None if before is None or after is None else _moving(before, after, seconds)
-    state = seen.state if seen and known else "X"
-    return Row(worker.who.rank, worker.pid, worker.start, state, _wchan(worker.pid) if known else "", moving, "")
-
-
-def _moving(before: _Cpu, after: _Cpu, seconds: float) -> bool:
-    if is_busy(after.ticks - before.ticks, seconds):
-        return True
-    if before.waited is None or after.waited is None:
-        return False
-    return is_starved(after.waited[0] - before.waited[0], after.waited[1] - before.waited[1], seconds)
-
-
-def is_starved(ran_ns: int, waited_ns: int, seconds: float) -> bool:
-    """Whether its main thread would be at work if it were let: on a CPU, or waiting for one, nearly all the time. One
-    that looks for Python's lock again and again may wait for a CPU as long, but hardly runs."""
-    whole = seconds * 1e9
-    return ran_ns >= _RAN_SHARE * whole and ran_ns + waited_ns >= _STARVED_SHARE * whole
-
-
-def is_busy(ticks: int, seconds: float) -> bool:
-    """Whether so much CPU in so much time is work of its own. One that waits uses a little, too: a full recorder takes
-    tens of milliseconds to tell, and each thread that waits for Python's lock looks for it 200 times a second."""
-    return ticks > busy_ticks(seconds)
-
-
-def busy_ticks(seconds: float) -> float:
-    return _BUSY_SHARE * seconds * _TICKS_PER_S
-
-
-def _cpu(worker: Worker) -> _Cpu | None:
-    """What it has used, None when it is gone."""
-    ticks = proc.cpu_ticks(worker.pid, worker.start)
-    return None if ticks is None else _Cpu(ticks, proc.waited(worker.pid))
-
-
-def _wchan(pid: int) -> str:
-    """The kernel function its main thread waits in; "" when it runs, or when that is hidden from us."""
-    try:
-        with open(f"/proc/{pid}/wchan", encoding="ascii", errors="replace") as file:
-            name = file.read(64).strip()
-    except OSError:
-        return ""
-    return "" if name == "0" else name

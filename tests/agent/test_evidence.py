@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from support import eventually
 
 from rankpulse.agent import trace
-from rankpulse.agent.evidence import Evidence, encode, is_busy, is_starved
+from rankpulse.agent.evidence import Evidence, encode
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.slots import Adopted, Scanner
 from rankpulse.agent.trace import BadTrace, positions
+from rankpulse.agent.usage import is_busy, is_starved
 from rankpulse.agent.watch import Worker, Workers
 from rankpulse.core.evidence import GROUPS_MAX, ROWS_MAX_BYTES, Position, Row
 
