@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from rankpulse.core import records as r
 from rankpulse.core.assembling import Told, assembled, to_row
 from rankpulse.core.conclusion import concluded
@@ -134,9 +132,6 @@ class Assessor:
             self._desk.folder.say("error", f"order {order.order_id}: no verdict on its evidence: {open_.case.why}")
             return base._replace(found=base.found._replace(finding=kept))
         found, at_work, named = concluded(base.found, verdict, open_.snapshot, round_, stand)
-        kept = msgspec.structs.replace(  # it says what its incident will say
-            kept, klass=found.klass, summary=found.summary, confidence=found.confidence, reasons=found.reasons
-        )
         return base._replace(found=found._replace(finding=kept), at_work=at_work or (base.at_work and not named))
 
 

@@ -14,7 +14,7 @@ from rankpulse.core.assembling import NOBODY_TOLD
 from rankpulse.core.causes_network import NO_LAGGARD
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.snapshot import Rank, Snapshot
-from rankpulse.core.standstill import Stand
+from rankpulse.core.standstill import UNWATCHED, Stand
 from rankpulse.core.verdict import Verdict
 from rankpulse.core.views import RoundView
 from rankpulse.core.weighing import DOUBTFUL, LIKELY, SURE
@@ -48,13 +48,18 @@ def concluded(found: Diagnosis, verdict: Verdict, snapshot: Snapshot, round_: Ro
         nodes=nodes[:NAMED_MAX],
         confidence=_confidence(verdict, found, {member.rank for member in blamed}),
         summary=said[0],
-        reasons=(found.reasons[0], *said[1:]),
+        reasons=(*_seen(found), *said[1:]),
         signature=verdict.signature,
         advice=verdict.action,
     )
     broken = verdict.klass in (d.GPU_FAULT, d.NVLINK_DOMAIN)
     at_work = not broken and any(map(_works, (ranks[member.rank] for member in blamed)))
     return Conclusion(_doubted(better, found, stand, [ranks[m.rank] for m in blamed]), at_work, named=True)
+
+
+def _seen(found: Diagnosis) -> tuple[str, ...]:
+    """What the monitor has seen itself: for how long nothing moves, and whom no agent watches."""
+    return (*found.reasons[:1], *(reason for reason in found.reasons[1:2] if UNWATCHED in reason))
 
 
 def _unnamed(found: Diagnosis, verdict: Verdict, said: tuple[str, ...], *, passing: bool) -> Conclusion:

@@ -294,7 +294,15 @@ class Judge:
         said = (incident.klass, incident.summary) == (found.klass, found.summary)
         if found.finding is None or not said or incident.state != book_of.OPEN:
             return
-        kept = msgspec.structs.replace(found.finding, id=incident.id)
+        kept = msgspec.structs.replace(
+            found.finding,
+            id=incident.id,
+            klass=incident.klass,
+            summary=incident.summary,
+            confidence=incident.confidence,
+            reasons=incident.reasons,
+            signature=incident.signature,
+        )
         self._desk.want(self._keys.finding(incident.id), kept, f"evidence of {incident.id}")
 
     def _restate(self, incident: r.Incident, found: Diagnosis, round_: RoundView, *, standing: bool) -> r.Incident:

@@ -123,4 +123,6 @@ def _at_work(run: RunView, found: Diagnosis, moved: list[int]) -> Diagnosis:
         confidence=UNKNOWN,
         summary="the job stands still: no laggard",
         reasons=(*found.reasons, why),
+        signature="",
+        advice="",
     )

@@ -34,6 +34,7 @@ class Stand(NamedTuple):
     vanished: tuple[Member, ...] = ()  # that their nodes' beats do not tell of any more, though no exit was seen
 
 
+UNWATCHED = "are watched by no agent"
 EARLY_SHARE = 1 / 3  # of a deadline: so much earlier a standstill is a suspicion
 OVERDUE_S = 6.0  # past a deadline: ranks that save or tidy up together stand still for a while, and nobody is to blame
 BEATS_LATE = 1.1  # intervals, with some jitter: a step may have been made so long before a beat showed it
@@ -119,7 +120,7 @@ def diagnosed(round_: RoundView, stand: Stand, verdict: Verdict | None, keys: tu
     reasons = [f"no rank has moved for {stand.lasted_s:.1f} s, all beats are on time; {steps}"]
     unwatched = round_.world_size - len(round_.members)
     if unwatched > 0:
-        reasons.append(f"{unwatched} of {round_.world_size} ranks are watched by no agent: it may be one of those")
+        reasons.append(f"{unwatched} of {round_.world_size} ranks {UNWATCHED}: it may be one of those")
     culprits, confidence = _by_evidence(verdict, reasons)
     if not culprits:
         culprits, confidence = _by_beats(round_, stand, confidence, reasons)

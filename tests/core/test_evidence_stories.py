@@ -10,7 +10,8 @@ from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.assessing import Assessor
 from rankpulse.core.evidence import Position as RowPosition
-from rankpulse.core.snapshot import Position, Rank
+from rankpulse.core.settings import parse
+from rankpulse.core.snapshot import Rank
 from rankpulse.core.snapshot_nodes import Device, Node, Xid
 from rankpulse.core.standstill import Stand
 
@@ -322,14 +323,35 @@ def test_the_same_failure_at_the_same_step_stops_the_job() -> None:
         assert (second.action, len(world.of_kind("restart"))) == ("stop", 2)
 
 
-def test_positions_and_rows_of_a_part_are_one_evidence() -> None:
-    """A rank that went on between two looks is at work, whichever way it told of it."""
-    world = trained()
-    ahead = {rank: waiting(rank) for rank in range(4)}
-    world.does = ahead | {1: elsewhere(1, "train.py:80 evaluate", positions=(Position("w", 7, completed=7),))}
-    world.training = False
-    world.run(4)
-    assert all(order.klass != "unknown" or order.action != "restart" for order in world.incidents())
+def test_one_that_went_on_between_two_looks_is_at_work_and_what_is_kept_says_so() -> None:
+    """An evaluation without a word, told directly: somebody is behind at each look."""
+    world = trained(settings=parse({"preset": "drill", "policy": {"hang_act_s": 10.0}}))
+    world.does, world.training = {1: elsewhere(1, "train.py:80 score")}, False
+    world.run(5)
+    assert [i.action for i in world.incidents()] == ["wait"]
+    world.does = {rank: waiting(rank, seq=108) for rank in range(4)}
+    world.does[1] = elsewhere(1, "train.py:80 score", seq=107)
+    world.run(15)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.culprits, incident.signature) == ("unknown", (), "")
+    assert "went on in its collectives between two looks" in " ".join(incident.reasons)
+    finding = world.findings()[incident.id]
+    assert (finding.klass, finding.signature, finding.reasons) == ("unknown", "", incident.reasons)
+    assert world.of_kind("restart") == []
+
+
+def test_a_new_leader_finds_the_incident_open_and_acts_by_what_it_says() -> None:
+    world = trained(armed=False)
+    incident = stands(world, {1: starved(1)})
+    assert (incident.klass, incident.action) == ("data_stall", "observe")
+    world.run(15)
+    world.successor(2)
+    world.arm()
+    world.run(10)
+    [incident] = world.incidents()
+    assert (incident.klass, incident.action, incident.signature) == ("data_stall", "restart", "data_stall:loader dead")
+    assert len(world.of_kind("restart")) == 1
+    assert world.findings().keys() == {incident.id}
 
 
 def test_what_a_large_job_costs_the_loop_itself_grows_with_its_ranks_and_no_faster() -> None:
