@@ -19,11 +19,17 @@ HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrn
 
 
 def row(
-    state: str = "01", waiting: int = 4096, retries: int = 3, remote: str = "0200000A:1A85", inode: int = 77
+    state: str = "01",
+    waiting: int = 4096,
+    retries: int = 3,
+    remote: str = "0200000A:1A85",
+    inode: int = 77,
+    timer: str = "01",
+    probes: int = 0,
 ) -> str:
     return (
-        f"   0: 0100000A:9C40 {remote} {state} {waiting:08X}:00000000 01:0000002A {retries:08X}"
-        f"     0        0 {inode} 2 0000000000000000 30 4 30 10 -1\n"
+        f"   0: 0100000A:9C40 {remote} {state} {waiting:08X}:00000000 {timer}:0000002A {retries:08X}"
+        f"     0        {probes} {inode} 2 0000000000000000 30 4 30 10 -1\n"
     )
 
 
@@ -34,6 +40,9 @@ def row(
         (row(remote="0000000000000000FFFF00000200000A:1A85"), ["10.0.0.2:6789"]),
         (row(remote="000080FE00000000FF00FC000100FEFF:0016"), ["[fe80::fc:ff:fffe:1]:22"]),
         (row(state="02", waiting=0), ["10.0.0.2:6789"]),
+        (row(retries=0, timer="04", probes=3), ["10.0.0.2:6789"]),
+        (row(retries=0, timer="04", probes=1), []),
+        (row(retries=0, timer="02", probes=3), []),
         (row(retries=1), []),
         (row(waiting=0), []),
         (row(state="06"), []),
@@ -41,7 +50,7 @@ def row(
         ("   0: nonsense\n", []),
         (row()[:60], []),
     ],
-    ids=["sent again", "mapped", "IPv6", "connecting", "by chance", "nothing waits", "ended", "nobody's", "", "cut"],
+    ids=["sent again", "mapped", "IPv6", "connecting", "full when cut", "does not read", "kept alive", "by chance", "nothing waits", "ended", "nobody's", "", "cut"],
 )  # fmt: skip
 def test_who_acknowledges_nothing(line: str, peers: list[str]) -> None:
     assert list(sockets.unacknowledged(sockets.rows(HEAD + line)).values()) == peers
