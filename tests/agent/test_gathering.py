@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -55,6 +57,26 @@ async def test_what_hangs_is_not_looked_at_again_and_others_are() -> None:
     await eventually(lambda: aside.hanging == 0, 5, "it comes back")
     assert await aside.call(5.0, gate.wait, at=41)
     aside.close()
+
+
+PROGRAM = """
+import asyncio, threading
+from rankpulse.agent.aside import Aside, TooSlow
+async def main():
+    aside = Aside("test", 2)
+    try:
+        await aside.call(0.1, threading.Event().wait)
+    except TooSlow:
+        print("given up", await aside.call(5.0, lambda: "and on"))
+    aside.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.live
+def test_what_hangs_does_not_keep_the_agent_from_ending() -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "given up and on\n"
 
 
 async def test_what_goes_wrong_aside_is_told() -> None:

@@ -50,7 +50,8 @@ def row(
         ("   0: nonsense\n", []),
         (row()[:60], []),
     ],
-    ids=["sent again", "mapped", "IPv6", "connecting", "full when cut", "does not read", "kept alive", "by chance", "nothing waits", "ended", "nobody's", "", "cut"],
+    ids=["sent again", "mapped", "IPv6", "connecting", "full when cut", "does not read", "kept alive", "by chance",
+         "nothing waits", "ended", "nobody's", "", "cut"],
 )  # fmt: skip
 def test_who_acknowledges_nothing(line: str, peers: list[str]) -> None:
     assert list(sockets.unacknowledged(sockets.rows(HEAD + line)).values()) == peers
