@@ -37,6 +37,7 @@ from rankpulse.core.watch import Watch
 
 NOT_NOW = "this monitor is blind, or too many nodes are late together: what it knows may be old"
 ORDERED = (policy.RESTART, policy.RESTART_WITHOUT, policy.RELEASE, policy.STOP)
+HUNG = frozenset(d.STANDSTILLS) - frozenset(d.DEATHS)  # what the silence of a whole node may explain
 STANDING = frozenset((d.WORKER_DEAD, *d.STANDSTILLS))  # what a standstill may be called
 
 
@@ -151,7 +152,7 @@ class Judge:
             return False
         if found.klass != d.NODE_DEAD:
             return incident.klass == found.klass
-        stands = incident.klass in d.STANDSTILLS and incident.klass != d.UNKNOWN
+        stands = incident.klass in HUNG and incident.klass != d.UNKNOWN
         hung = {member.node for member in incident.culprits} if stands else None
         return incident.klass in (d.UNKNOWN, d.NODE_DEAD) or (hung is not None and hung <= set(found.nodes))
 
@@ -346,7 +347,7 @@ def _may_correct(incident: r.Incident, found: Diagnosis, *, standing: bool) -> b
     """
     was, now = incident.klass, found.klass
     if d.NODE_DEAD in (was, now):
-        return {was, now} <= {d.NODE_DEAD, *d.STANDSTILLS}
+        return {was, now} <= {d.NODE_DEAD, *HUNG}
     if standing:
         return {was, now} <= STANDING
     same_exits = bool(set(incident.evidence) & set(found.evidence))
