@@ -273,10 +273,8 @@ class Folder:
                 node.leaving, node.goodbye_key = False, ""
 
     def _node_state(self, state: r.NodeState, event: ev.Seen, leading: bool) -> None:
-        if state.node in self.fleet.nodes:
-            self.fleet.nodes[state.node].state = state
-        else:
-            self.fleet.node(state.node).state = state
+        node, usual_s = self.fleet.node(state.node), self.settings.detect.heartbeat_interval_s
+        node.state, node.interval_s = state, state.interval_s if state.interval_s != usual_s else None
 
     def _roster(self, roster: r.Roster, event: ev.Seen, leading: bool) -> None:
         self.fleet.learn_roster(roster, event.received_at)
