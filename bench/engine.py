@@ -21,7 +21,8 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
 
 FLEETS: Final = ((100, 8), (1_000, 8), (10_000, 8), (100, 1), (1_000, 1), (10_000, 1))  # nodes, ranks on each
-BATCH: Final = 500  # beats per sample: each is made just before it is folded, as a decoder would
+BATCH: Final = 500  # beats per sample
+LOT: Final = 10  # of them are decoded and then folded, in turns: a monitor folds each as soon as it is decoded
 BLOCK: Final = 10  # batches of one fleet in a row
 TURNS, QUICK_TURNS = 160, 40
 TICKS_PER_S: Final = 4
@@ -144,17 +145,21 @@ class Lot:
 
     def _beat(self, nodes: range, lasting_s: float) -> float:
         """Fold one beat of each; the clock moves on. Returns what one took."""
-        began, events = self.now, []
-        for number, node in enumerate(nodes):
-            self._revision += 1
-            at = began + lasting_s * number / len(nodes)
-            beat = codec.decode(r.Beat, codec.encode(self._made(node)))  # no value in it is one that is known already
-            events.append(ev.Seen(KEYS.beat(f"n{node}"), beat, self._revision, at))
+        began, taken = self.now, 0.0
+        for first in range(0, len(nodes), LOT):
+            lot = nodes[first : first + LOT]
+            events = [self._told(node, began + lasting_s * (first + n) / len(nodes)) for n, node in enumerate(lot)]
+            step, start = self._engine.step, time.process_time()
+            for event in events:
+                step(event)
+            taken += time.process_time() - start
         self.now = began + lasting_s
-        step, start = self._engine.step, time.process_time()
-        for event in events:
-            step(event)
-        return (time.process_time() - start) / len(events)
+        return taken / len(nodes)
+
+    def _told(self, node: int, at: float) -> ev.Seen:
+        """Its next beat, fresh from the decoder: no value in it is one that is known already."""
+        self._revision += 1
+        return ev.Seen(KEYS.beat(f"n{node}"), codec.decode(r.Beat, codec.encode(self._made(node))), self._revision, at)
 
     def _tick(self) -> float:
         self._engine.step(ev.CanarySeen(self.now))

@@ -290,11 +290,9 @@ class Folder:
                 node.leaving, node.goodbye_key = False, ""
 
     def _node_state(self, state: r.NodeState, event: ev.Seen, leading: bool) -> None:
-        state = self.topology.told(state)
-        if state.node in self.fleet.nodes:
-            self.fleet.nodes[state.node].state = state
-        else:
-            self.fleet.node(state.node).state = state
+        state, usual_s = self.topology.told(state), self.settings.detect.heartbeat_interval_s
+        node = self.fleet.node(state.node)
+        node.state, node.interval_s = state, state.interval_s if state.interval_s != usual_s else None
 
     def _roster(self, roster: r.Roster, event: ev.Seen, leading: bool) -> None:
         self.fleet.learn_roster(roster, event.received_at)

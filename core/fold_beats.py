@@ -13,7 +13,7 @@ from rankpulse.core.settings import DetectSettings
 from rankpulse.core.views import NodeView, Process, RunView, Silence
 
 BEAT_SLACK = 1.5  # a beat may be that much longer than its interval
-_SEEN_AT, _STEP = attrgetter("clock.seen_at"), attrgetter("step")
+_SEEN_AT, _STEP = attrgetter("clock.seen_at"), attrgetter("mark.step")
 AFTERWARDS = 3  # beats after a goodbye: so many may have been under way
 AHEAD_BEATS, AHEAD_FACTOR = 60, 4.0  # by so much may what an agent says when looked at be ahead of its beats
 MOVED_WITHIN_S = 10.0  # after a silence: by then a beat has shown what the job did during it
@@ -146,7 +146,7 @@ class BeatFolder:
         Beats that were held up arrive late and then all at once: when they arrive says nothing of what ranks did
         in between.
         """
-        interval_s = node.state.interval_s if node.state is not None else self._detect.heartbeat_interval_s
+        interval_s = node.interval_s if node.interval_s is not None else self._detect.heartbeat_interval_s
         return BEAT_SLACK * beats * interval_s
 
     def _arrived(self, node: NodeView, beat: r.Beat, now: float) -> None:

@@ -1,26 +1,23 @@
 """Folding the rank rows of a heartbeat: what moved, and what its pace says of the run.
 
-Nearly every beat tells of the same processes as the one before. So a node remembers where their rows belong (`Told`):
-a beat that repeats the last one costs one comparison, and one that shows no more than steps only touches what moved.
-What is remembered is small, for of many nodes it is out of the processor's caches when the next beat comes: who the
-rows are of and what they said are kept as bytes, and the beat itself is not kept. Whatever else a beat tells is placed
-anew, row by row.
+Nearly every beat tells of the same processes as the one before. So a node remembers where their rows belong (`Told`),
+and while its ranks go abreast one comparison and one assignment are all: they share the mark of how far they are. Where
+only some have moved, each is looked at. What is remembered is small, for of many nodes it is out of the processor's
+caches when the next beat comes: bytes in one piece, no rows, not the beat. Whatever else a beat tells is placed anew,
+row by row.
 """
 
 import sys
-from typing import Final
 
-import msgspec
-
+from rankpulse.core import imprint as im
 from rankpulse.core import records as r
 from rankpulse.core.fleet import Fleet
-from rankpulse.core.progress import Moment, RankProgress
+from rankpulse.core.progress import Mark, Moment, NodeClock, RankProgress
 from rankpulse.core.slot import PHASE_TRAIN
-from rankpulse.core.views import NodeView, Place, Told, process_of
+from rankpulse.core.views import Abreast, NodeView, Place, Told, process_of
 
 SOONEST = 0.33  # of the time that a beat may take: one that comes sooner was held up before
 PHASE_LETTERS = 16
-_packed: Final = msgspec.msgpack.Encoder().encode
 
 
 class RankFolder:
@@ -42,8 +39,7 @@ class RankFolder:
         clock.heard_s += gap_s if gap_s < span_s else span_s
         if not span_s * SOONEST <= gap_s <= span_s:
             clock.untimely += 1
-        same = told is not None and beat.runs == told.runs and beat.phases == told.phases
-        if told is not None and same and _moved(told, beat.ranks, (now, clock.heard_s, clock.untimely)):
+        if told is not None and _shown(told, beat, clock):
             return False
         self._place_all(node, beat, before, revision)
         return True
@@ -51,7 +47,7 @@ class RankFolder:
     def _place_all(self, node: NodeView, beat: r.Beat, before: Moment, revision: int) -> None:
         """Fold row by row, and remember where they belong when all of them count, and this is settled."""
         names = tuple(phase[:PHASE_LETTERS] for phase in beat.phases)
-        told = node.told = Told(beat.runs, beat.phases, names)
+        told = node.told = Told(names)
         counted: list[RankProgress | None] = []
         for row in beat.ranks:
             counted.append(None)
@@ -68,12 +64,8 @@ class RankFolder:
             if rank is not None and rank.clock is node.clock and id(rank) not in here:
                 rank.left(before)
         node.rows, node.ranks = beat.ranks, counted
-        if not (self.remember and node.told is told and len(here) == len(beat.ranks)):
-            node.told = None  # somebody was placed elsewhere meanwhile, or counts nowhere
-            return
-        try:
-            told.said, told.who = _packed(beat.ranks), _who(beat.ranks)
-        except (OverflowError, ValueError):  # numbers that no process has
+        settled = node.told is told and len(here) == len(beat.ranks)  # nobody was placed elsewhere, or counts nowhere
+        if not (self.remember and settled and _remember(told, beat)):
             node.told = None
 
     def _place(self, node: str, run_row: r.RunRow, row: r.RankRow, now: float, revision: int) -> Place | None:
@@ -96,55 +88,122 @@ class RankFolder:
             rank.joined(node.clock, before)
         if phase != rank.phase:
             run.clocks.stayed(rank.phase, moment[0] - rank.moved[0], moment[0], rank.first_step)
-            rank.moved, round_.witness = moment, row.rank
+            rank.goes(rank.step, moment)
+            round_.witness = row.rank
         elif row.step != rank.step:
             if rank.first_step < 0 <= row.first_step:
                 run.clocks.stayed(rank.phase, moment[0] - rank.moved[0], moment[0], -1)
-            _learn(place, phase, rank.step, row.step, rank.moved, moment)
-            rank.moved, round_.witness = moment, row.rank
+            _learn(place, phase, rank.mark, row.step, node.clock)
+            rank.goes(row.step, moment)
+            round_.witness = row.rank
         if row.first_step != rank.first_step:
             rank.first_step = row.first_step
             round_.reporting_changed()
-        rank.step, rank.phase, rank.state = row.step, phase, sys.intern(row.state)
+        if row.step != rank.step:
+            rank.goes(row.step, rank.moved)
+        rank.phase, rank.state = phase, sys.intern(row.state)
         return rank
 
 
-def _who(rows: tuple[r.RankRow, ...]) -> bytes:
-    """All that rows say but for steps and states."""
-    return _packed([(row.pid, row.start, row.rank, row.run, row.local_rank, row.phase, row.first_step) for row in rows])
-
-
-def _moved(told: Told, rows: tuple[r.RankRow, ...], moment: Moment) -> bool:
-    """Fold rows of the same processes as before. False: they are not, or tell more than steps; so look row by row.
-
-    Ranks in lockstep teach the same, and share the number of their step: the first of a node speaks for the others.
-    """
+def _remember(told: Told, beat: r.Beat) -> bool:
+    """False: this beat cannot be told from others by its bytes."""
     try:
-        said = _packed(rows)
-        if said == told.said:
-            return True
-        if _who(rows) != told.who:
-            return False
-    except (OverflowError, ValueError):
+        imprint, told.who = im.imprint(beat), im.who(beat)
+    except (OverflowError, ValueError):  # numbers that no process has
         return False
-    told.said = said
-    step, place, taught = -1, None, False
-    for row, rank, where in zip(rows, told.ranks, told.places, strict=True):
-        if row.step != rank.step:
-            if row.step != step or where is not place:
-                step, place, taught = row.step, where, False
-                where[1].witness = row.rank
-            if not taught:
-                taught = _learn(where, told.names[row.phase], rank.step, step, rank.moved, moment)
-            rank.step, rank.moved = step, moment
-        if row.state != rank.state:
-            rank.state = sys.intern(row.state)
+    if imprint is None:
+        return False
+    told.imprint, told.states_at = imprint, im.states_at(imprint)
+    told.states = [rank.state for rank in told.ranks]
+    _gather(told, beat.ranks)
     return True
 
 
-def _learn(place: Place, phase: str, base: int, step: int, since: Moment, moment: Moment) -> bool:
-    """A rank went from step `base` to `step`. False: beats that were held up say nothing of how long that took."""
-    if phase != PHASE_TRAIN or base < 0 or since[2] != moment[2]:
+def _shown(told: Told, beat: r.Beat, clock: NodeClock) -> bool:
+    """Fold a beat of the same processes as before. False: it is not, or tells more than steps; so look row by row."""
+    rows, one = beat.ranks, told.abreast
+    try:
+        if one is None or im.said(beat) != im.filled(told.imprint, rows[0].step):
+            return _differs(told, beat, clock)
+    except (IndexError, OverflowError, ValueError):  # no rows any more, or numbers that no process has
         return False
-    place[0].clocks.stepped(step - base, moment[0] - since[0], 1, step, place[1].number)
+    if rows[0].step != one.step:
+        _move_all(one, rows[0], clock)
+    return True
+
+
+def _differs(told: Told, beat: r.Beat, clock: NodeClock) -> bool:
+    """The same where ranks are in other states, or not at one step."""
+    rows, one, imprint = beat.ranks, told.abreast, told.imprint
+    states = [row.state for row in rows]
+    if states != told.states:
+        imprint = im.with_states(imprint, told.states_at, told.states, states)
+    if one is not None and im.said(beat) != im.filled(imprint, rows[0].step):
+        one = None
+    if one is None and im.who(beat) != told.who:
+        return False
+    if imprint is not told.imprint:
+        told.imprint = imprint
+        _show_states(told, states)
+    if one is None:
+        _move_some(told, rows, clock)
+    elif rows[0].step != one.step:
+        _move_all(one, rows[0], clock)
+    return True
+
+
+def _move_all(one: Abreast, row: r.RankRow, clock: NodeClock) -> None:
+    one.place[1].witness = row.rank
+    _learn(one.place, one.phase, one, row.step, clock)
+    one.move(row.step, clock)
+
+
+def _show_states(told: Told, states: list[str]) -> None:
+    for number, state in enumerate(states):
+        if state != told.states[number]:
+            told.ranks[number].state = told.states[number] = sys.intern(state)
+
+
+def _move_some(told: Told, rows: tuple[r.RankRow, ...], clock: NodeClock) -> None:
+    """Those that have moved, one by one.
+
+    Ranks in lockstep teach the same, and share the number of their step: the first of a node speaks for the others.
+    """
+    told.abreast, moment = None, clock.moment()
+    mark, place, taught = None, None, False
+    for row, rank, where in zip(rows, told.ranks, told.places, strict=True):
+        before, step = rank.mark, row.step
+        if step == before.step:
+            continue
+        if mark is None or step != mark.step or where is not place:
+            mark, place, taught = Mark(step, moment), where, False
+            where[1].witness = row.rank
+        if not taught:
+            taught = _learn(where, told.names[row.phase], before, step, clock)
+        rank.mark = mark
+    _gather(told, rows)
+
+
+def _gather(told: Told, rows: tuple[r.RankRow, ...]) -> None:
+    """Ranks that are at the same step since the same moment, in one phase of one round, share a mark from now on.
+
+    Until some move alone: then `_move_some` gives these another.
+    """
+    if not rows:
+        return
+    first, phase, place = told.ranks[0].mark, rows[0].phase, told.places[0]
+    for row, rank, where in zip(rows, told.ranks, told.places, strict=True):
+        alike = rank.mark is first or (rank.mark.step == first.step and rank.mark.moment() == first.moment())
+        if not alike or row.phase != phase or where is not place:
+            return
+    told.abreast = Abreast(first.step, first.moment(), sys.intern(told.names[phase]), place)
+    for rank in told.ranks:
+        rank.mark = told.abreast
+
+
+def _learn(place: Place, phase: str, mark: Mark, step: int, clock: NodeClock) -> bool:
+    """A rank went from `mark` to `step`. False: beats that were held up say nothing of how long that took."""
+    if phase != PHASE_TRAIN or mark.step < 0 or mark.untimely != clock.untimely:
+        return False
+    place[0].clocks.stepped(step - mark.step, clock.seen_at - mark.at, 1, step, place[1].number)
     return True

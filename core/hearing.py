@@ -120,7 +120,7 @@ class Hearing:
         quiet_s, said = self._quiet_s(node), f"a direct look: {alive}"
         if self._verdicts.told(node.name, d.NODE_DEAD):
             return  # it comes back, perhaps without its workers: that is the end of this incident, or part of it
-        since = max(node.suspect.alive_since, self._fleet.anew.at)  # what did not come while we were blind is no fact
+        since = max(node.suspect.same_since, self._fleet.anew.at)  # what did not come while we were blind is no fact
         lasting = self._desk.now - since >= LASTING_BEATS * self._detect.heartbeat_interval_s
         patient = quiet_s < self._detect.sidecar_dead_after_s or not lasting
         if alive == ev.ANSWERED:

@@ -5,13 +5,13 @@ remembers where that count stood when it moved last.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from rankpulse.core.slot import NO_STEP, PHASE_CLOSED, PHASE_INIT, PHASE_PAUSED
 
 # when the observer was told of it, the seconds heard of its node by then, and the beats by then that did not come one
-# by one; a plain tuple, since every beat that shows a step makes one
+# by one
 Moment: TypeAlias = tuple[float, float, int]
 NEVER: Moment = (-math.inf, 0.0, 0)
 
@@ -28,21 +28,56 @@ class NodeClock:
         return self.seen_at, self.heard_s, self.untimely
 
 
-@dataclass(slots=True, eq=False)
+class Mark:
+    """How far ranks are, and the moment at which a beat first showed that.
+
+    Ranks that move together share one, so that a beat moves them all at once; one that moves alone gets its own.
+    """
+
+    __slots__ = ("at", "heard_s", "step", "untimely")
+
+    def __init__(self, step: int, moment: Moment) -> None:
+        self.step = step
+        self.at, self.heard_s, self.untimely = moment
+
+    def moment(self) -> Moment:
+        return self.at, self.heard_s, self.untimely
+
+    def move(self, step: int, clock: NodeClock) -> None:
+        """All who share it."""
+        self.step, self.at, self.heard_s, self.untimely = step, clock.seen_at, clock.heard_s, clock.untimely
+
+
 class RankProgress:
     """What the beats have said of one rank."""
 
-    step: int = NO_STEP
-    first_step: int = NO_STEP
-    phase: str = PHASE_INIT
-    state: str = "?"
-    moved: Moment = NEVER  # when a beat first showed this step and phase
-    clock: NodeClock = field(default_factory=NodeClock)  # of its node, as long as the node's beats tell of it
-    untold: bool = False  # its node's beats do not tell of it any more: how it is, or whether, is not known
+    __slots__ = ("clock", "first_step", "mark", "phase", "state", "untold")
+
+    def __init__(
+        self, step: int = NO_STEP, *, phase: str = PHASE_INIT, moved: Moment = NEVER, clock: NodeClock | None = None
+    ) -> None:
+        self.mark = Mark(step, moved)
+        self.first_step = NO_STEP
+        self.phase, self.state = phase, "?"
+        self.clock = clock or NodeClock()  # of its node, as long as the node's beats tell of it
+        self.untold = False  # its node's beats do not tell of it any more: how it is, or whether, is not known
+
+    @property
+    def step(self) -> int:
+        return self.mark.step
+
+    @property
+    def moved(self) -> Moment:
+        """When a beat first showed this step and phase."""
+        return self.mark.moment()
+
+    def goes(self, step: int, moved: Moment) -> None:
+        """It alone, whoever moved together with it until now."""
+        self.mark = Mark(step, moved)
 
     @property
     def moved_at(self) -> float:
-        return self.moved[0]
+        return self.mark.at
 
     @property
     def seen_at(self) -> float:
@@ -51,12 +86,12 @@ class RankProgress:
 
     def stale_s(self) -> float:
         """For how long, by received beats alone, step and phase have stood still."""
-        return self.clock.heard_s - self.moved[1]
+        return self.clock.heard_s - self.mark.heard_s
 
     @property
     def timely(self) -> bool:
         """The beats since it last moved came one by one: what they tell of durations can be learned."""
-        return self.clock.untimely == self.moved[2]
+        return self.clock.untimely == self.mark.untimely
 
     def resting(self) -> bool:
         """Standing still on purpose: paused, closed, or held by a debugger."""
@@ -70,5 +105,5 @@ class RankProgress:
         """Beats of a node tell of it again; what counts is the time since `before`, not that in which none did."""
         at, _, untimely = self.moved
         late = self.clock.untimely - untimely
-        self.moved = (at, before[1] - self.stale_s(), before[2] - late)
+        self.goes(self.step, (at, before[1] - self.stale_s(), before[2] - late))
         self.clock, self.untold = clock, False

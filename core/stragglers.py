@@ -149,17 +149,17 @@ def _look(watched: Watched) -> None:
         return
     watched.looks += 1
     for mates in watched.by_node.values():
-        highest = max(one.progress.step for one in mates)
+        highest = max(one.progress.mark.step for one in mates)
         for one in mates:
-            progress = one.progress
+            progress, step = one.progress, one.progress.mark.step
             if progress.phase != PHASE_TRAIN:
                 one.apart += 1
                 one.where = progress.phase
             elif progress.state in "RD":
                 one.busy += 1
             if one.began < 0:
-                one.began = progress.step
-            lag = highest - progress.step
+                one.began = step
+            lag = highest - step
             one.lag += lag
             one.lag_min = min(lag, one.lag_min)
 
@@ -170,7 +170,7 @@ def _all(watched: Watched) -> list[Looks]:
 
 def _steps(watched: Watched) -> float:
     """How many steps the window has, of the rank in the middle."""
-    return statistics.median(one.progress.step - one.began for one in _all(watched))
+    return statistics.median(one.progress.mark.step - one.began for one in _all(watched))
 
 
 def _conclude(watched: Watched, run: RunView, detect: DetectSettings) -> None:

@@ -92,7 +92,7 @@ class Suspect:
     asked: dict[int, float] = field(default_factory=dict)  # looks under way -> when they were asked for
     look: Look | None = None
     unanswered_since: float = math.inf  # the first of the looks that got nothing back, without a break
-    alive_since: float = -math.inf  # the first of the looks that have spoken for its machine without a break
+    same_since: float = math.inf  # the first look of this silence since which all of them have shown the same
     beat: Beat | None = None  # what its agent said in this silence, by a look
     trail: deque[Turn] = field(default_factory=lambda: deque(maxlen=TRAIL_KEPT))
 
@@ -118,10 +118,10 @@ class Suspect:
         if self.asked.pop(number, None) is None:
             return False
         fact = _FACT_OF.get(answer)
-        if self.look is None or self.look.answer not in _FACT_OF:
-            self.alive_since = now
         newest = self.look is None or number > self.look.number
         if newest:
+            same = self.look is not None and _FACT_OF.get(self.look.answer) == fact
+            self.same_since = min(self.same_since, now) if same else now
             self.look = Look(number, answer, detail, now)
             self.unanswered_since = min(self.unanswered_since, now) if answer == ev.SILENT else math.inf
         if fact is not None:
@@ -154,6 +154,7 @@ class Suspect:
 
     def _over(self) -> None:
         self.vouched = self.mute = self.grouped = self.in_group = False
-        self.beat, self.muted_s, self.unanswered_since = None, 0.0, math.inf
+        self.beat, self.muted_s = None, 0.0
+        self.same_since = self.unanswered_since = math.inf
         self.asked.clear()
         self.asked_at = -math.inf

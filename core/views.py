@@ -8,8 +8,8 @@ from rankpulse.core.arrival import Arrival
 from rankpulse.core.exits import Exit
 from rankpulse.core.joint import Joint
 from rankpulse.core.phases import PhaseClocks
-from rankpulse.core.progress import NodeClock, RankProgress
-from rankpulse.core.records import Beat, Launcher, Member, NodeState, RankRow, RunRow
+from rankpulse.core.progress import Mark, Moment, NodeClock, RankProgress
+from rankpulse.core.records import Beat, Launcher, Member, NodeState, RankRow
 from rankpulse.core.run_ahead import RunAhead
 from rankpulse.core.suspects import Suspect
 
@@ -36,44 +36,59 @@ class Silence(NamedTuple):
     steps: dict[tuple[int, int], int]  # (pid, start) -> step in the last beat before it
 
 
+class Abreast(Mark):
+    """The mark that all ranks of a node share as long as they go abreast: in one phase of one round."""
+
+    __slots__ = ("phase", "place")
+
+    def __init__(self, step: int, moment: Moment, phase: str, place: "Place") -> None:
+        super().__init__(step, moment)
+        self.phase, self.place = phase, place
+
+
 @dataclass(slots=True)
 class Told:
-    """What a beat of a node told, and where its rows belong: all of them, in the same order.
+    """What the beats of a node tell of since they were last placed, and where their rows belong, in their order."""
 
-    Later ones told the same but for steps and states: those are what the ranks show.
-    """
-
-    runs: tuple[RunRow, ...]
-    phases: tuple[str, ...]
     names: tuple[str, ...]  # of the phases, cut to their length
-    said: bytes = b""  # its rows, packed
-    who: bytes = b""  # the same without steps and states
+    imprint: bytes = b""  # what they say but for steps, see `core.imprint`
+    who: bytes = b""  # the same without states
+    states: list[str] = field(default_factory=list)
+    states_at: list[int] = field(default_factory=list)  # where in the imprint
     ranks: list[RankProgress] = field(default_factory=list)
     places: list["Place"] = field(default_factory=list)
+    abreast: "Abreast | None" = None
 
 
-@dataclass
-class NodeView:
-    """One node, as its beats show it."""
+@dataclass(slots=True)
+class Heard:
+    """What every beat of a node touches, in one piece of memory: see `core.fold_ranks`."""
 
     name: str
     arrival: Arrival
     inc: int = -1
     seq: int = -1
-    beat: Beat | None = None  # the last that was placed row by row: later ones told of the same processes
-    state: NodeState | None = None
     leaving: bool = False  # its agent said goodbye: silence is expected
     silent_since: float | None = None  # the deadline it missed
     relisted: bool = False  # the next beat is taken as it is, whatever its incarnation
     looked: tuple[int, int] | None = None  # (inc, seq) of a direct look that told more than the store's beats so far
     silence: Silence | None = None  # the one it came back from, until it is known whether its job went on meanwhile
-    goodbye_key: str = ""  # the observation in which it said so
-    afterwards: int = 0  # beats since it said so: the last ones may overtake it, an agent that goes on has not left
+    interval_s: float | None = None  # between its beats, where its agent says another than is usual
     clock: NodeClock = field(default_factory=NodeClock)
+    told: Told | None = None  # None: the next beat is placed row by row
+
+
+@dataclass(slots=True)
+class NodeView(Heard):
+    """One node, as its beats show it."""
+
+    beat: Beat | None = None  # the last that was placed row by row: later ones told of the same processes
+    state: NodeState | None = None
+    goodbye_key: str = ""  # the observation in which its agent said goodbye
+    afterwards: int = 0  # beats since it said so: the last ones may overtake it, an agent that goes on has not left
     rows: tuple[RankRow, ...] = ()  # those that were last placed one by one
     ranks: list[RankProgress | None] = field(default_factory=list)  # what each of them shows, None: it counts nowhere
     steps: dict[tuple[int, int], int] | None = None  # (pid, start) -> step as the store has it, while a look told more
-    told: Told | None = None  # None: the next beat is placed row by row
     suspect: Suspect = field(default_factory=Suspect)
     lapsed_at: float = -math.inf  # when its lease was seen to run out while a job needed it
 

@@ -56,6 +56,10 @@ class Scene:
         incident = self.incidents.get(order.incident)
         return incident is not None and bool(incident.asked_by)
 
+    def decided_at(self, one: Written) -> float:
+        """What its author could know is judged: a record that waited in a broken connection comes to stand later."""
+        return one.decision.at if one.decision is not None else self.now
+
     def new_incidents(self) -> list[tuple[Written, r.Incident]]:
         return [(one, one.record) for one in self.new if isinstance(one.record, r.Incident)]
 
@@ -188,7 +192,7 @@ def dead_are_silent(scene: Scene) -> str:
         if incident.klass != "node_dead":
             continue
         for node in _named_anew(scene, incident):
-            cause = scene.truth.silent(node, scene.now, HEALED_S)
+            cause = scene.truth.silent(node, scene.decided_at(one), HEALED_S)
             if cause is None:
                 return f"{incident.id}: {node} is called dead, and lives ({incident.summary})"
             if cause.kind in PASSING:
@@ -201,11 +205,11 @@ def agents_are_out(scene: Scene) -> str:
 
     What an outage of the store or a pause of the monitor looks like is neither.
     """
-    for _one, incident in scene.new_incidents():
+    for one, incident in scene.new_incidents():
         if incident.klass not in ("sidecar_dead", "agent_cut_off"):
             continue
         for node in _named_anew(scene, incident):
-            if scene.truth.silent(node, scene.now, BACK_S, SILENCES) is None:
+            if scene.truth.silent(node, scene.decided_at(one), BACK_S, SILENCES) is None:
                 return f"{incident.id}: the agent on {node} is called out ({incident.klass}), and is well"
     return ""
 

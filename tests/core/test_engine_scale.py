@@ -90,6 +90,12 @@ def test_a_rank_costs_a_few_lines(moved: bool, most: int) -> None:
     assert many - one <= 64 * most, (one, many)
 
 
+def test_ranks_that_go_abreast_cost_no_more_than_one() -> None:
+    """Lines of Python, that is: their rows are packed and compared, by code that is compiled."""
+    for moved in (True, False):
+        assert folding(8, 1, moved=moved) == folding(8, 65, moved=moved)
+
+
 def ticking(nodes: int) -> list[int]:
     """Lines that each tick takes over ten seconds, sorted."""
     fleet = Fleet(nodes, 8)

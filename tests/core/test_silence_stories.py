@@ -155,6 +155,19 @@ def test_a_node_that_answers_is_cut_off_from_the_store_and_its_job_is_seen_all_t
     assert [(i.state, i.outcome) for i in world.incidents()] == [("closed", "passed")]
 
 
+def test_an_agent_that_stood_still_and_goes_on_is_not_cut_off() -> None:
+    """It answers a moment before its beats come; that its machine lived in this silence says nothing of its path."""
+    world = trained()
+    world.silent.add("n3")
+    world.machines["n3"] = ev.ACCEPTED
+    world.run(40)
+    del world.machines["n3"]
+    world.run(4)
+    world.silent.clear()
+    world.run(5)
+    assert [(i.klass, i.state) for i in world.incidents()] == [("sidecar_dead", "closed")]
+
+
 def test_a_hang_is_found_while_one_agent_is_cut_off() -> None:
     world = trained()
     world.cut("n3")

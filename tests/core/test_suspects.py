@@ -48,6 +48,23 @@ def test_each_turn_keeps_its_reason_and_the_trail_is_bounded(facts: list[str]) -
     assert all(turn.reason == f"because {turn.fact}" for turn in suspect.trail)
 
 
+@pytest.mark.parametrize("over", [s.HEARD, s.BLIND])
+def test_for_how_long_looks_have_shown_the_same_counts_in_this_silence_alone(over: str) -> None:
+    suspect = s.Suspect()
+
+    def look(answer: str, now: float) -> float:
+        suspect.ask(int(now), now)
+        assert suspect.looked(int(now), answer, "", now)
+        return suspect.same_since
+
+    suspect.learn(s.LATE, 10.0, "late")
+    shown = (ev.ANSWERED, ev.ANSWERED, ev.ACCEPTED, ev.REFUSED, ev.UNABLE, ev.ANSWERED, ev.ANSWERED)
+    assert [look(answer, 11.0 + n) for n, answer in enumerate(shown)] == [11, 11, 13, 13, 15, 16, 16]
+    suspect.learn(over, 20.0, "over")
+    suspect.learn(s.LATE, 30.0, "late")
+    assert look(ev.ANSWERED, 31.0) == 31.0
+
+
 def test_the_job_vouches_once_per_silence() -> None:
     suspect = s.Suspect()
     suspect.learn(s.LATE, 10.0, "late")

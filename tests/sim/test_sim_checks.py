@@ -156,3 +156,14 @@ def test_a_dead_machine_is_no_mistake() -> None:
     of(scene, incident(id="i2", klass="node_dead", nodes=("n9",)))
     assert broken(scene) is None
     assert not scene.mistaken
+
+
+@pytest.mark.parametrize(("klass", "kind"), [("node_dead", p.FREEZE), ("agent_cut_off", p.CUT_OFF)])
+def test_a_record_that_waited_in_a_broken_connection_is_judged_by_when_it_was_decided(klass: str, kind: str) -> None:
+    scene = honest()
+    scene.truth.add(kind, 10.0, nodes=("n1",), until=40.0)
+    late = incident(id="i2", klass=klass, run_uid="", round=-1, culprits=())
+    scene.new = [Written(50.0, "key", late, Decision(39.0, "m1", "", 1))]
+    assert broken(scene) is None
+    scene.new = [Written(50.0, "key", late, Decision(49.0, "m1", "", 1))]
+    assert broken(scene) is not None
