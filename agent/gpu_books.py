@@ -1,0 +1,158 @@
+"""What is known of the GPUs of this node, and what is told of it: every line of the processes that ask ends up here."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from rankpulse.agent.clock import Clock
+from rankpulse.agent.facts import Fact
+from rankpulse.core import gpu_told
+from rankpulse.core import xid_catalogue as catalogue
+from rankpulse.core.findings import BROKEN, INSPECT, REBOOT, RESET, SICK, UNKNOWN, WATCH, Book, Change, Condition
+from rankpulse.core.gpu_health import GpuHealth
+from rankpulse.core.gpu_plan import Plan
+from rankpulse.core.gpu_reading import NO_PYNVML, Said, bus_id
+from rankpulse.core.gpu_rules import Memory
+from rankpulse.core.records import GPU_FAULT
+from rankpulse.core.settings import GpuSettings
+
+SOURCE, EVENTS_SOURCE = "gpu", "gpu_events"  # their names among the agent's capabilities
+OnXid = Callable[[str, int, float, int | None, int | None], None]  # bus, code, UTC, GPU and compute instance
+_XID_EVENT: Final = 0x8
+_MISMATCH: Final = 18
+_LACKS: Final = {  # NVML does not start, and nothing is broken: what cannot be told, by code
+    NO_PYNVML: "pynvml is not installed (pip install nvidia-ml-py): GPUs are seen by the kernel's log alone",
+    4: "this user may not ask NVML: GPUs are seen by the kernel's log alone",
+    12: "there is no libnvidia-ml.so.1 here: GPUs are seen by the kernel's log alone",
+}
+_NOT_STARTING: Final = {  # and something is
+    9: Condition(SICK, INSPECT, "the GPU driver is not loaded"),
+    15: Condition(BROKEN, REBOOT, "NVML does not start: a GPU has fallen off the bus"),
+    16: Condition(BROKEN, RESET, "NVML does not start: a GPU waits for a reset"),
+    _MISMATCH: Condition(
+        WATCH, INSPECT, "driver and library are of different versions: new jobs fail here until a reload or a reboot"
+    ),
+}
+_UNINITIALIZED, _NOT_LOADED = 1, 9
+
+
+@dataclass(slots=True)
+class GpuBooks:
+    """One per agent. `wanted`: so many must be there, 0: as many as there are. `tell`: an observation."""
+
+    settings: GpuSettings
+    wanted: int
+    clock: Clock
+    tell: Callable[[Fact], None]
+    able: Callable[[str, str], None]
+    plan: Plan
+    on_xid: OnXid | None = None  # who makes one fault of the driver's event and the kernel's lines; None: nobody does
+    gpus: dict[str, GpuHealth] = field(default_factory=dict)  # by place on the bus
+    book: Book = field(default_factory=Book)  # of the node: NVML as a whole, and the machine
+    driver: str = ""
+    changes: int = 0  # of findings, so far
+    _reloaded: bool = False
+
+    # -- lines --------------------------------------------------------------------------------------------------
+    def take(self, said: Said) -> bool:
+        """False: NVML has ended for this process."""
+        if said.fatal is not None:
+            self._not_there(said.fatal, said.text)
+        elif said.driver is not None:
+            self._started(said.driver)
+        elif said.buses is not None:
+            self.place(bus for one in said.buses if (bus := bus_id(one)))
+        elif said.event is not None:
+            self._event(said)
+        elif said.events_lost is not None:
+            self.able(EVENTS_SOURCE, f"the driver tells of no Xids any more ({said.text}): they are asked for anew")
+        elif said.events:
+            self.able(EVENTS_SOURCE, "")
+        elif said.values is not None or said.failed is not None:
+            self.answer(said)
+        return said.fatal is None
+
+    def answer(self, said: Said) -> None:
+        gpu, now, at = self.gpus.get(said.bus), self.clock.monotonic(), self.clock.utc()
+        if gpu is None:
+            return
+        failed = said.failed
+        changes = gpu.reading(said, now, at) if failed is None else gpu.failed(failed, said.text, at)
+        slowly = said.slowest[1] > self.settings.slow_call_s or said.took_s > 5 * self.settings.slow_call_s
+        self.plan.answered(said.bus, now, slow=said.slow, slowly=slowly)
+        self.told(changes, gpu)
+
+    def _event(self, said: Said) -> None:
+        """Whatever it is about, the GPU is read anew."""
+        if said.bus not in self.gpus:
+            return
+        self.plan.soon(said.bus, self.clock.monotonic())
+        if said.event != _XID_EVENT:
+            return
+        if self.on_xid is not None:
+            self.on_xid(said.bus, said.data, self.clock.utc(), *said.instances)
+        else:
+            known = catalogue.of(said.data)
+            action = INSPECT if known.action == catalogue.DECODE else known.action
+            self.fault(said.bus, said.data, f"Xid {said.data}: {known.meaning}", action, known.role, self.clock.utc())
+
+    # -- what others tell ---------------------------------------------------------------------------------------
+    def fault(self, bus: str, code: int, words: str, action: str, role: str, at: float, count: int = 1) -> None:
+        """An Xid, once for all that told of it. `bus`: dddd:bb:dd."""
+        gpu = self.gpus.get(bus) or self._add(bus)
+        self.told(gpu.fault(code, words, action, role, at, count), gpu)
+        self.plan.soon(bus, self.clock.monotonic())
+
+    def stuck(self, bus: str, for_s: float, where: str) -> None:
+        gpu = self.gpus[bus]
+        self.told(gpu.stuck(for_s, where, self.clock.utc()), gpu)
+
+    def all_stuck(self, where: str) -> None:
+        text = f"NVML as a whole does not answer ({where or 'the call does not come back'})"
+        self.told(self.book.found("nvml_stuck", Condition(UNKNOWN, REBOOT, text), self.clock.utc(), counts=True))
+
+    def place(self, buses: Iterable[str]) -> None:
+        """These are there."""
+        for bus in buses:
+            if bus not in self.gpus:
+                self._add(bus)
+        have = len(self.gpus)
+        if have and self.wanted > have:
+            missing = Condition(BROKEN, REBOOT, f"the driver lists {have} of {self.wanted} GPUs")
+            self.told(self.book.found("missing", missing, self.clock.utc()))
+        elif have:
+            self.told(self.book.cleared("missing", self.clock.utc()))
+
+    def told(self, changes: list[Change], gpu: GpuHealth | None = None) -> None:
+        """None: of the node."""
+        for change in changes:
+            self.changes += 1
+            self.tell(Fact(GPU_FAULT, detail=gpu_told.detail(change, gpu)))
+
+    # -- NVML as a whole ----------------------------------------------------------------------------------------
+    def _started(self, driver: str) -> None:
+        self.driver, at = driver, self.clock.utc()
+        self.able(SOURCE, "")
+        for what in ("nvml_stuck", "nvml"):
+            self.told(self.book.cleared(what, at))
+        if self._reloaded:
+            self._reloaded = False
+            for gpu in self.gpus.values():
+                self.told(gpu.driver_loaded(at), gpu)
+
+    def _not_there(self, code: int, text: str) -> None:
+        """What it lacks is told; what is broken is a finding; a driver that is loaded anew is neither."""
+        if code in _LACKS:
+            self.able(SOURCE, _LACKS[code])
+            return
+        self._reloaded |= code in (_UNINITIALIZED, _NOT_LOADED)
+        self.able(SOURCE, f"NVML does not answer: {text} ({code})")
+        if code != _UNINITIALIZED:
+            unknown = Condition(UNKNOWN, INSPECT, f"NVML does not start: error {code} ({text}); compare with the host")
+            self.told(self.book.found("nvml", _NOT_STARTING.get(code, unknown), self.clock.utc()))
+
+    def _add(self, bus: str) -> GpuHealth:
+        gpu = self.gpus[bus] = GpuHealth(bus, Memory(self.settings.corrected_per_s, self.settings.slow_call_s))
+        self.plan.place([bus], self.clock.monotonic())
+        self.changes += 1
+        return gpu
