@@ -17,10 +17,16 @@ from rankpulse.agent.clock import Clock
 from rankpulse.agent.endpoints import Endpoints
 from rankpulse.agent.facts import Fact, build_beat
 from rankpulse.agent.folder import Folder
+from rankpulse.agent.gpu_books import GpuBooks
+from rankpulse.agent.gpu_devices import Devices
+from rankpulse.agent.gpus import Gpus
+from rankpulse.agent.health import HealthTold
+from rankpulse.agent.host_watch import HostWatch
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
 from rankpulse.agent.outbox import Outbox
+from rankpulse.agent.preflight_look import Look
 from rankpulse.agent.probe import ProbeServer
 from rankpulse.agent.publish import Publisher
 from rankpulse.agent.report import Report
@@ -29,6 +35,7 @@ from rankpulse.agent.together import Together
 from rankpulse.agent.watch import Workers
 from rankpulse.core import records
 from rankpulse.core.addresses import hosts_of
+from rankpulse.core.gpu_plan import Plan
 from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings, run_dir
@@ -46,7 +53,8 @@ _RETRY_S: Final = 1.0
 class Agent:
     """One agent over a store. `run` returns an exit code: 0 after `stop` was set, 2 or 3 when it could not serve.
 
-    `sees_all`: whether every process of the machine is visible (None: find out). Raises `BadName` for a bad node name.
+    `sees_all`: whether every process of the machine is visible (None: find out); `devices`: which GPUs it has. Raises
+    `BadName` for a bad node name.
     """
 
     def __init__(
@@ -60,9 +68,10 @@ class Agent:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         sees_all: bool | None = None,
+        devices: Devices | None = None,
     ) -> None:
         self._settings, self._store, self._stop, self._log, self._clock = settings, store, stop, log, clock or Clock()
-        self._host = host or hosts.read()
+        self._host, self._devices = host or hosts.read(), devices or Devices()
         self.node = check_node(settings.agent.node or self._host.name)
         self.run_dir = os.path.abspath(run_dir(settings.agent, os.environ))
         self.capabilities: dict[str, str] = {"host": "ok"}
@@ -109,6 +118,7 @@ class Agent:
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
         self._settled = False
+        self._watch_hardware(emit)
         self.publisher = self._publisher()
         self.together = self._together(emit)
         self.together.load()
@@ -118,10 +128,20 @@ class Agent:
         orders = self.together.orders
         self.probe = self._probe_server() if self._settings.probe.listen else None
         probes = self.probe.counts if self.probe else {}
-        self._report = Report(self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, probes)
+        self._report = Report(
+            self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, probes
+        )
         listen, sessions = self._settings.agent.listen, self.together.sessions()
         self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions, self.probe)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
+
+    def _watch_hardware(self, emit: Callable[[Fact], None]) -> None:
+        s, wanted = self._settings.gpu, self._settings.preflight.gpus
+        plan = Plan(s.poll_s, s.slow_poll_s, s.retry_s, s.retry_max_s)
+        self.books = GpuBooks(s, wanted, self._clock, emit, self._able, plan)
+        self.gpus = Gpus(self.books, devices=self._devices)
+        self._host_watch = HostWatch(self.books, Look(self._settings.preflight, gpus=False))
+        self.health = HealthTold(self.node, self._host.name, self.gpus, s.publish_s)
 
     def _open_spool(self) -> Folder | None:
         try:
@@ -145,6 +165,7 @@ class Agent:
             self.outbox,
             self._make_beat,
             self._make_state,
+            self.health,
         )
 
     def _probe_server(self) -> ProbeServer:
@@ -240,6 +261,8 @@ class Agent:
             self._kept_up("processes", self._states_for_ever),
             self._kept_up("rendezvous", self.together.run),
             self._kept_up("endpoints", self._endpoints.keep),
+            self._kept_up("gpu", self.gpus.run),
+            self._kept_up("machine", self._host_watch.run),
         ]
 
     async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -8,7 +8,19 @@ from rankpulse.agent.clock import Clock
 from rankpulse.agent.facts import Fact
 from rankpulse.core import gpu_told
 from rankpulse.core import xid_catalogue as catalogue
-from rankpulse.core.findings import BROKEN, INSPECT, REBOOT, RESET, SICK, UNKNOWN, WATCH, Book, Change, Condition
+from rankpulse.core.findings import (
+    BROKEN,
+    INSPECT,
+    REBOOT,
+    RESET,
+    SICK,
+    UNKNOWN,
+    WATCH,
+    Book,
+    Change,
+    Condition,
+    Verdict,
+)
 from rankpulse.core.gpu_health import GpuHealth
 from rankpulse.core.gpu_plan import Plan
 from rankpulse.core.gpu_reading import NO_PYNVML, Said, bus_id
@@ -122,6 +134,10 @@ class GpuBooks:
             self.told(self.book.found("missing", missing, self.clock.utc()))
         elif have:
             self.told(self.book.cleared("missing", self.clock.utc()))
+
+    def of_host(self, what: str, verdict: Verdict) -> None:
+        """Of the machine around the GPUs."""
+        self.told(self.book.take(what, verdict, self.clock.utc()))
 
     def told(self, changes: list[Change], gpu: GpuHealth | None = None) -> None:
         """None: of the node."""

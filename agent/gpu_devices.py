@@ -3,7 +3,8 @@
 import contextlib
 import os
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from rankpulse.core.gpu_reading import bus_id
 
@@ -24,3 +25,10 @@ def listed(root: str = "/proc/driver/nvidia/gpus") -> list[str] | None:
     except OSError:
         return None
     return found or None
+
+
+class Devices(NamedTuple):
+    """How GPUs are looked for; tests hand in their own. `listed` may answer None: NVML has to be asked."""
+
+    there: Callable[[], bool] = there
+    listed: Callable[[], list[str] | None] = listed

@@ -11,26 +11,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rankpulse.agent import gpu_devices
 from rankpulse.agent.gpu_books import EVENTS_SOURCE, SOURCE, GpuBooks
+from rankpulse.agent.gpu_devices import Devices
 from rankpulse.agent.nvml_process import CHILD, EVENTS, Ended, Hangs, NvmlProcess, state_of
 from rankpulse.core.gpu_plan import backoff_s
 from rankpulse.core.gpu_reading import Said
 
 NODE: Final = ""  # stands for NVML as a whole where others stand for a GPU
 LOOK_AGAIN_S: Final = 60.0  # for GPUs, where there are none: names in a directory
+_DEVICES: Final = Devices()
 _WAIT_MS: Final = 1000  # for events: an order is heard after so long at most
 
 
 @dataclass(slots=True)
 class Gpus:
-    """One per agent. `there`: whether this machine has any; `find`: which, None: NVML has to be asked; `end`: how a
-    process that hangs is ended, False: it cannot be."""
+    """One per agent. `end`: how a process that hangs is ended, False: it cannot be."""
 
     books: GpuBooks
     command: Sequence[str] = CHILD
-    there: Callable[[], bool] = gpu_devices.there
-    find: Callable[[], list[str] | None] = gpu_devices.listed
+    devices: Devices = _DEVICES
     end: Callable[[NvmlProcess], Awaitable[bool]] = NvmlProcess.end
     started: int = 0  # processes, so far
     _left: dict[str, NvmlProcess] = field(default_factory=dict)  # that the kernel did not let go
@@ -53,7 +52,7 @@ class Gpus:
         return sum(not process.gone for process in self._left.values())
 
     def _needed(self) -> bool:
-        return self.books.settings.enabled and bool(self.books.wanted or self.books.gpus or self.there())
+        return self.books.settings.enabled and bool(self.books.wanted or self.books.gpus or self.devices.there())
 
     async def _close(self) -> None:
         for task in self._alone.values():
@@ -67,7 +66,7 @@ class Gpus:
         """One life of it; in how many seconds the next may begin."""
         if not self._free(NODE):
             return self._again()
-        self.books.place(self.find() or [])
+        self.books.place(self.devices.listed() or [])
         known = self.books.plan.together
         if self.books.gpus and not known:
             return self.books.settings.poll_s  # each is asked by itself

@@ -16,6 +16,7 @@ from support import eventually
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.gpu_books import GpuBooks
+from rankpulse.agent.gpu_devices import Devices
 from rankpulse.agent.gpus import Gpus
 from rankpulse.agent.nvml_process import NvmlProcess
 from rankpulse.core.findings import CLEARED, OPENED, SEEN
@@ -42,7 +43,7 @@ class Watch:
         tell, able = self.facts.append, self.able.__setitem__
         self.books = GpuBooks(s, changes.pop("wanted", 0), Clock(), tell, able, plan, changes.pop("on_xid", None))
         listed = None if count is None else [NvmlStub.bus(number) for number in range(count)]
-        self.gpus = Gpus(self.books, there=lambda: True, find=lambda: listed, **changes)
+        self.gpus = Gpus(self.books, devices=Devices(lambda: True, lambda: listed), **changes)
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator["Watch"]:
@@ -337,7 +338,7 @@ async def test_a_process_that_says_nothing_sound_breaks_nothing(said: str) -> No
 
 async def test_where_there_are_no_gpus_no_process_is_started() -> None:
     watch = Watch(1)
-    watch.gpus.there = lambda: False
+    watch.gpus.devices = Devices(lambda: False)
     async with watch.at_work():
         await asyncio.sleep(0)
         await asyncio.sleep(0)
