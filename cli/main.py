@@ -326,6 +326,61 @@ def preflight(
     raise typer.Exit(1 if refusal(findings) else 0)
 
 
+@app.command()
+def gpu(
+    config: Config = None,
+    run_dir: RunDir = None,
+    processes: Annotated[bool, typer.Option(help="Also who holds their memory: asks the driver anew.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Look now, whatever the agent of this node knows.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The GPUs of this node and their health: as its agent knows them, else by a look now. Exit code 1: one is ill.
+
+    Example: rankpulse gpu --json
+    """
+    settings = _settings(config, run_dir=run_dir)
+    from rankpulse.cli import gpu as room
+    from rankpulse.cli import show
+
+    known = asyncio.run(room.looked(settings, ask_agent=not now, processes=processes))
+    if as_json:
+        show.as_json(known)
+    else:
+        for line in room.lines(known):
+            typer.echo(line)
+    raise typer.Exit(1 if room.bad(known) else 0)
+
+
+@app.command()
+def xid(
+    code: Annotated[int, typer.Argument(min=0, max=10**9, help="The number after `Xid (PCI:...):`, or after `SXid`.")],
+    switch: Annotated[bool, typer.Option("--sxid", help="Of an NVSwitch, also where an XID has the number.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What a code of NVIDIA's driver means, whom it speaks against, and what to do about it. Needs no GPU.
+
+    Example: rankpulse xid 79
+    """
+    from rankpulse.cli import xid as room
+
+    room.run(code, switch, as_json)
+
+
+@app.command()
+def kmsg(
+    log: Annotated[str, typer.Argument(metavar="FILE", help="A log of the kernel, in any of its forms; '-': stdin.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line of the log, nothing else.")] = False,
+) -> None:
+    """What a kernel log tells of GPUs, links, cards and memory: faults, with what follows from them, and what to do.
+
+    Example: dmesg | rankpulse kmsg -
+    Example: journalctl -k -b -1 -o short-iso | rankpulse kmsg - --json
+    """
+    from rankpulse.cli import kmsg as room
+
+    room.run(log, as_json)
+
+
 @app.command("config")
 def show_config(
     config: Config = None,
