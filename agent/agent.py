@@ -141,7 +141,7 @@ class Agent:
         self.books = GpuBooks(s, wanted, self._clock, emit, self._able, plan)
         self.gpus = Gpus(self.books, devices=self._devices)
         self._host_watch = HostWatch(self.books, Look(self._settings.preflight, gpus=False))
-        self.health = HealthTold(self.node, self._host.name, self.gpus, s.publish_s)
+        self.health = HealthTold(self.node, self._host.name, self.gpus, self._host_watch, s.publish_s)
 
     def _open_spool(self) -> Folder | None:
         try:

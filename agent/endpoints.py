@@ -75,7 +75,7 @@ class Endpoints:
     async def _open_http(self) -> None:
         await _end(self._http)
         self._http = HttpServer(
-            CatalogueCollector((*catalogue.AGENT, *catalogue.GPU), self._metrics), self._report.health
+            CatalogueCollector((*catalogue.AGENT, *catalogue.GPU, *catalogue.HOST), self._metrics), self._report.health
         )
         await self._http.open(self._listen)
 

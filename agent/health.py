@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from rankpulse.agent.gpus import Gpus
+from rankpulse.agent.host_watch import HostWatch
 from rankpulse.core import gpu_told
 from rankpulse.core.records import NodeHealth
 
@@ -17,6 +18,7 @@ class HealthTold:
     node: str
     host_name: str
     gpus: Gpus
+    host: HostWatch
     publish_s: float
     _written: NodeHealth | None = None
     _at: float = 0.0
@@ -44,15 +46,16 @@ class HealthTold:
         self._written, self._at, self._changes = record, now, self.gpus.books.changes
 
     def samples(self) -> gpu_told.Samples:
-        """As named in `core.catalogue.GPU`. None at all where nothing has ever been asked."""
+        """As named in `core.catalogue.GPU` and `HOST`. None of GPUs where none has ever been asked."""
+        around = self.host.samples(self.host_name)
         if not self.gpus.started:
-            return {}
+            return around
         host = (self.host_name,)
         own: gpu_told.Samples = {
             "rankpulse_gpu_probes_stuck": {host: float(self.gpus.left)},
             "rankpulse_gpu_probes": {host: float(self.gpus.started)},
         }
-        return own | gpu_told.samples(self.gpus.books.gpus.values(), self.host_name)
+        return around | own | gpu_told.samples(self.gpus.books.gpus.values(), self.host_name)
 
     def show(self, _uid: int) -> dict[str, Any]:
         """For who asks on the socket of the node."""

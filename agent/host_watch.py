@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +12,7 @@ from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.preflight_look import Asked, Look
 from rankpulse.core import host_rules
 from rankpulse.core.findings import CLEAR, INSPECT, SICK, WATCH, Condition
-from rankpulse.core.host_rules import Ports, Stuck, Waiting
+from rankpulse.core.host_rules import Port, Ports, Stuck, Waiting
 from rankpulse.core.preflight import FAIL, OK
 
 _SELDOM: Final = 4  # looks at disks and RDMA cards: one of so many
@@ -30,6 +30,7 @@ class HostWatch:
     root: str = "/"
     clock_error_s: float | None = None  # by the kernel's own estimate; None: nobody keeps it in time
     pressure: float | None = None
+    ports: dict[str, Port] = field(default_factory=dict)  # as they were seen last
     _ports: Ports = field(default_factory=Ports)
     _links: Ports = field(default_factory=Ports)
     _waiting: Waiting = field(default_factory=Waiting)
@@ -70,7 +71,22 @@ class HostWatch:
             self.books.of_host("rdma_hangs", CLEAR)
             self._told(self._ports, seen.ports, "rdma_port")
 
-    def _told(self, ports: Ports, seen: list[host_rules.Port] | tuple[host_rules.Port, ...], what: str) -> None:
+    def samples(self, host: str) -> dict[str, dict[tuple[str, ...], float]]:
+        """As named in `core.catalogue.HOST`."""
+        found: dict[str, dict[tuple[str, ...], float]] = {}
+        if self.clock_error_s is not None:
+            found["rankpulse_host_clock_error_seconds"] = {(host,): self.clock_error_s}
+        if self.pressure is not None:
+            found["rankpulse_host_memory_pressure_ratio"] = {(host,): self.pressure / 100}
+        ports = self.ports.values()
+        found["rankpulse_host_port_up"] = {(host, port.name): float(port.up) for port in ports}
+        found["rankpulse_host_port_errors"] = {
+            (host, port.name, kind): float(count) for port in ports for kind, count in port.counters.items()
+        }
+        return found
+
+    def _told(self, ports: Ports, seen: Sequence[Port], what: str) -> None:
+        self.ports |= {port.name: port for port in seen}
         verdict, flapped = ports.look(seen)
         self.books.of_host(what, verdict)
         at = self.books.clock.utc()

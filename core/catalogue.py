@@ -85,6 +85,31 @@ GPU: Final = (
     Metric("rankpulse_gpu_probes", "counter", ("Hostname",), "", "Processes started to ask GPUs."),
 )
 
+HOST: Final = (
+    Metric(
+        "rankpulse_host_clock_error_seconds",
+        "gauge",
+        ("Hostname",),
+        "seconds",
+        "The largest error that the kernel expects of its clock, while something keeps it in time.",
+    ),
+    Metric(
+        "rankpulse_host_memory_pressure_ratio",
+        "gauge",
+        ("Hostname",),
+        "ratio",
+        "Share of the last minute in which everything waited for memory.",
+    ),
+    Metric(
+        "rankpulse_host_port_errors",
+        "counter",
+        ("Hostname", "port", "kind"),
+        "",
+        "Events on a network port, by the card's counters.",
+    ),
+    Metric("rankpulse_host_port_up", "gauge", ("Hostname", "port"), "", "1 while the network port is up."),
+)
+
 MONITOR: Final = (
     Metric("rankpulse_monitor_info", "gauge", ("monitor", "version"), "", "Always 1; which monitor this is."),
     Metric("rankpulse_monitor_leader", "gauge", (), "", "1 when this monitor leads."),

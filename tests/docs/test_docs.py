@@ -158,7 +158,7 @@ def test_every_kind_of_observation_is_documented() -> None:
     assert kinds <= told
 
 
-@pytest.mark.parametrize("metric", [*catalogue.AGENT, *catalogue.MONITOR], ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", [*catalogue.AGENT, *catalogue.GPU, *catalogue.HOST, *catalogue.MONITOR], ids=lambda metric: metric.name)
 def test_every_metric_is_documented(metric: catalogue.Metric) -> None:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
     assert f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |" in text("docs/formats.md")
