@@ -55,8 +55,7 @@ class Book:
             return self._over(key_of(reading)._replace(code=_CLEARS[reading.kind]))
         fault = self._open(key_of(reading), seen)
         if fault is not None:
-            fault.take(seen, self.boots)
-            self._relate(fault, seen)
+            self._relate(fault, seen, began=fault.take(seen, self.boots))
         return fault
 
     def _over(self, key: Key) -> Fault | None:
@@ -90,26 +89,32 @@ class Book:
             self.faults[key] = fault
         return fault
 
-    def _relate(self, fault: Fault, seen: Seen) -> None:
-        """An echo goes to the fault that it follows; a fault takes in the echoes that were told just before it."""
+    def _relate(self, fault: Fault, seen: Seen, began: bool) -> None:
+        """An echo goes to the fault that it follows; a fault takes in the echoes that were told just before it.
+
+        Both once per occurrence: what a storm goes on to print changes nothing.
+        """
         if follows(seen.reading):
-            if (cause := self._cause_of(fault, seen)) is not None:
+            named = self._named(fault, seen.reading)
+            cause = named or fault.cause or (self._cause_of(fault, seen) if began else None)
+            if cause is not None:
                 attach(fault, cause, 1)
-            return
-        self._newest[fault.key.where] = self._last = fault
-        for code in _ECHOES:
-            echo = self.faults.get(Key(fault.key.where, code, fault.key.injected))
-            if echo is not None and echo.cause is None and _fits(fault, code) and near(echo, seen, MERGE_S):
-                attach(echo, fault, echo.in_burst)
+        elif began:
+            self._newest[fault.key.where] = self._last = fault
+            for code in _ECHOES:
+                echo = self.faults.get(Key(fault.key.where, code, fault.key.injected))
+                if echo is not None and echo.cause is None and _fits(fault, code) and near(echo, seen, MERGE_S):
+                    attach(echo, fault, echo.in_burst)
+
+    def _named(self, echo: Fault, reading: Reading) -> Fault | None:
+        if reading.caused_by_xid is None:
+            return None
+        return self.faults.get(Key(echo.key.where, reading.caused_by_xid, reading.injected))
 
     def _cause_of(self, echo: Fault, seen: Seen) -> Fault | None:
-        reading, where = seen.reading, echo.key.where
-        if reading.caused_by_xid is not None:
-            named = self.faults.get(Key(where, reading.caused_by_xid, reading.injected))
-            if named is not None:
-                return named
+        where = echo.key.where
         cause = self._newest.get(where) if where else None
-        if cause is None and _of_node(echo, reading):
+        if cause is None and _of_node(echo, seen.reading):
             cause = self._last
         if cause is None or cause is echo or cause.key.injected != echo.key.injected:
             return None

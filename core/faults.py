@@ -85,9 +85,12 @@ class Fault:
         if self.cause is not None:
             self.cause.recovery = recovery
 
-    def take(self, seen: Seen, boot: int = 1) -> None:
+    def take(self, seen: Seen, boot: int = 1) -> bool:
+        """A sighting, read in full. Whether an occurrence begins with it."""
         reading = seen.reading
-        if not reading.continuation and self.count and (boot != self.boot or self._apart(seen)):
+        began = not self.count
+        if not reading.continuation and not began and (boot != self.boot or self._apart(seen)):
+            began = True
             self.occurrences += 1
             self.in_burst, self.cause = 0, None
             self._counted.clear()
@@ -104,6 +107,7 @@ class Fault:
         self._collect(reading)
         if seen.text and len(self.samples) < SAMPLES:
             self.samples.append(seen.text[:300])
+        return began
 
     def _apart(self, seen: Seen) -> bool:
         """Another occurrence has to be proven: where no clock tells, it is the same."""

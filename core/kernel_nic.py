@@ -26,7 +26,7 @@ _QUEUE = re.compile(
     rf"NETDEV WATCHDOG: (?:(?P<iface>{_IFACE}) \(\S*\): |CPU: \d+: )?transmit queue \d+ timed out", re.ASCII
 )
 _PLAIN_LINK = re.compile(
-    rf"(?:[\w-]{{1,32}} (?P<bdf>{_BDF}) )?(?P<iface>(?:eth|en|ib|bond|rdma|roce|hsn)[\w.-]{{0,31}}):? "
+    rf"(?:[\w-]{{1,32}} (?P<bdf>{_BDF}) )?(?P<iface>(?=[\w.-]*\d)(?:eth|en|ib|bond|rdma|roce|hsn)[\w.-]{{0,31}}):? "
     r"(?:NIC )?[Ll]ink (?:is )?(?P<how>[Dd]own|[Uu]p)\b",
     re.ASCII,
 )

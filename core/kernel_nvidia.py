@@ -13,8 +13,8 @@ _HEX = "[0-9a-fA-F]"
 _BDF = rf"(?:({_HEX}{{4,8}}):)?({_HEX}{{2}}):({_HEX}{{2}})(?:\.[0-7])?"
 _XID = re.compile(
     rf"""NVRM:\ Xid
-    (?:\ \((?:PCI:)?(?:(?P<domain>{_HEX}{{4,8}}):)?
-        (?P<bus>{_HEX}{{2}}|00{_HEX}{{2}}):(?P<device>{_HEX}{{2}})(?:\.[0-7])?
+    (?:\ \((?:(?:PCI:)?(?:(?P<domain>{_HEX}{{4,8}}):)?(?P<bus>{_HEX}{{2}})|00(?P<alone>{_HEX}{{2}}))
+        :(?P<device>{_HEX}{{2}})(?:\.[0-7])?
         (?:[ ,]\ ?GPU-I:(?P<gi>\d{{1,3}}))?(?:[ ,]\ ?(?:GPU-)?CI:(?P<ci>\d{{1,3}}))?\))?
     :\s{{1,4}}(?P<code>\d{{1,10}})(?:,\s*|\s*$)
     (?:pid=(?P<pid>'<unknown>'|<unknown>|'?\d{{1,10}}'?|[^,\s]{{1,32}})(?:,\s*|\s*$))?
@@ -47,7 +47,7 @@ _UUID = re.compile(r"GPU at (?:PCI:)?\S+?:?\s+(GPU-[0-9a-fA-F-]{1,64}|MIG-\S{1,8
 
 def bus(domain: str | None, number: str, device: str) -> str:
     """dddd:bb:dd, in lower case; longer domains stay longer."""
-    return f"{int(domain or '0', 16):04x}:{number[-2:].lower()}:{device.lower()}"
+    return f"{int(domain or '0', 16):04x}:{number.lower()}:{device.lower()}"
 
 
 def read(text: str) -> Reading | None:
@@ -71,14 +71,15 @@ def xid(text: str) -> Reading | None:
     body = text[found.end() :] if name is None else ""
     if name is not None:
         name, body = _named(name)
-    code, number = int(digits), (pid or "").strip("'")
+    code, pid = int(digits), (pid or "").strip("'")
     more: dict[str, Any] = _MORE[code](body) if code in _MORE else {}
     if found["gi"]:
         more["gpu_instance"] = int(found["gi"])
     if found["ci"]:
         more["compute_instance"] = int(found["ci"])
-    where = bus(found["domain"], found["bus"], found["device"]) if found["bus"] else None
-    return Reading(XID, code, where, int(number) if number.isdigit() else None, name, **more)
+    number = found["bus"] or found["alone"]
+    where = bus(found["domain"], number, found["device"]) if number else None
+    return Reading(XID, code, where, int(pid) if pid.isdigit() else None, name, **more)
 
 
 def _named(text: str) -> tuple[str | None, str]:

@@ -44,7 +44,7 @@ _RECOVERY: Final = {
     6: (DRAIN_REBOOT, "a reset of its bus"),
     7: (DRAIN_REBOOT, "a reboot of the system"),
 }
-_ECHO_OF: Final = {43: (13, 31), 45: (), 154: (), 171: (48,), 172: (48,), 160: (), 161: ()}
+_ECHO_OF: Final[dict[int, tuple[int, ...]]] = {43: (), 45: (), 154: (), 171: (48,), 172: (48,), 160: (), 161: ()}
 RESERVED: Final = "a code that the catalogue does not know"
 
 
