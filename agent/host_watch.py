@@ -16,7 +16,7 @@ from rankpulse.core.host_rules import Port, Ports, Stuck, Waiting
 from rankpulse.core.preflight import FAIL, OK
 
 _SELDOM: Final = 4  # looks at disks and RDMA cards: one of so many
-_PROCESSES_MAX: Final = 10_000
+_PROCESSES_MAX, _AT_A_TIME = 10_000, 100
 _UNSYNCHRONISED: Final = 0x40
 _KTHREADD: Final = 2
 
@@ -44,7 +44,7 @@ class HostWatch:
         while True:
             self.at_once()
             if count % 2 == 0:
-                books.of_host("stuck_processes", self._waiting.look(stuck(os.path.join(self.root, "proc"))))
+                books.of_host("stuck_processes", self._waiting.look(await self._stuck()))
             if count % _SELDOM == 0 and (self.look.settings.checkpoint_dir or self.look.ports):
                 await self.what_may_hang()
             count += 1
@@ -58,6 +58,15 @@ class HostWatch:
         books.of_host("memory_pressure", host_rules.of_pressure(self.pressure, before=before))
         self._told(self._links, host_rules.links(dict(self._interfaces())), "network_link")
         self.clock_error_s = clock_error_s()
+
+    async def _stuck(self) -> list[Stuck]:
+        """A few at a time: a node may have thousands of processes, and beats do not wait for them."""
+        proc, found = os.path.join(self.root, "proc"), list[Stuck]()
+        names = [name for name in _names(proc) if name.isdecimal()][:_PROCESSES_MAX]
+        for begin in range(0, len(names), _AT_A_TIME):
+            found += filter(None, (stuck(proc, int(name)) for name in names[begin : begin + _AT_A_TIME]))
+            await asyncio.sleep(0)
+        return found
 
     async def what_may_hang(self) -> None:
         seen = await self.look.at(Asked())
@@ -104,14 +113,13 @@ class HostWatch:
                 yield name, (state, int(downs) if downs.isdecimal() else 0)
 
 
-def stuck(proc: str) -> Iterator[Stuck]:
-    """Programs in state D; not the kernel's own threads."""
-    for name in _names(proc)[:_PROCESSES_MAX]:
-        if name.isdecimal():
-            head, _, tail = _text(f"{proc}/{name}/stat").rpartition(")")
-            fields = tail.split()
-            if len(fields) > 19 and fields[0] == "D" and int(fields[1]) != _KTHREADD:
-                yield Stuck(int(name), int(fields[19]), head.partition("(")[2])
+def stuck(proc: str, pid: int) -> Stuck | None:
+    """A program in state D; not a thread of the kernel's own."""
+    head, _, tail = _text(f"{proc}/{pid}/stat").rpartition(")")
+    fields = tail.split()
+    if len(fields) > 19 and fields[0] == "D" and int(fields[1]) != _KTHREADD:
+        return Stuck(pid, int(fields[19]), head.partition("(")[2])
+    return None
 
 
 class _Timex(ctypes.Structure):
