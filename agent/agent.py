@@ -22,9 +22,11 @@ from rankpulse.agent.gpu_devices import Devices
 from rankpulse.agent.gpus import Gpus
 from rankpulse.agent.health import HealthTold
 from rankpulse.agent.host_watch import HostWatch
+from rankpulse.agent.kmsg import KernelLog
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
+from rankpulse.agent.node_faults import NodeFaults
 from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.preflight_look import Look
 from rankpulse.agent.probe import ProbeServer
@@ -36,6 +38,8 @@ from rankpulse.agent.watch import Workers
 from rankpulse.core import records
 from rankpulse.core.addresses import hosts_of
 from rankpulse.core.gpu_plan import Plan
+from rankpulse.core.kernel_log import of_message
+from rankpulse.core.kernel_prefix import Framed
 from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings, run_dir
@@ -139,9 +143,23 @@ class Agent:
         s, wanted = self._settings.gpu, self._settings.preflight.gpus
         plan = Plan(s.poll_s, s.slow_poll_s, s.retry_s, s.retry_max_s)
         self.books = GpuBooks(s, wanted, self._clock, emit, self._able, plan)
+        self.faults = NodeFaults(self.books)
+        self.books.on_xid = self.faults.event
         self.gpus = Gpus(self.books, devices=self._devices)
+        self._kernel_log = KernelLog(s.kernel_log, self._host.boot_id, self._spool, self._kernel_said, self._able)
         self._host_watch = HostWatch(self.books, Look(self._settings.preflight, gpus=False))
         self.health = HealthTold(self.node, self._host.name, self.gpus, self._host_watch, s.publish_s)
+
+    def _kernel_said(self, records: list[tuple[Framed, bool]]) -> None:
+        """What an earlier agent has told already is known, and not told again."""
+        now, utc = self._clock.monotonic(), self._clock.utc()
+        for framed, fresh in records:
+            at = utc if framed.at is None else utc - max(0.0, now - framed.at)
+            reading = of_message(framed)
+            if fresh:
+                self.faults.line(reading, at, framed.text)
+            else:
+                self.faults.known(reading, at)
 
     def _open_spool(self) -> Folder | None:
         try:
@@ -262,6 +280,7 @@ class Agent:
             self._kept_up("rendezvous", self.together.run),
             self._kept_up("endpoints", self._endpoints.keep),
             self._kept_up("gpu", self.gpus.run),
+            *([self._kept_up("kernel_log", self._kernel_log.run)] if self._settings.gpu.kernel_log else []),
             self._kept_up("machine", self._host_watch.run),
         ]
 

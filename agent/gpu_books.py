@@ -25,7 +25,7 @@ from rankpulse.core.gpu_health import GpuHealth
 from rankpulse.core.gpu_plan import Plan
 from rankpulse.core.gpu_reading import NO_PYNVML, Said, bus_id
 from rankpulse.core.gpu_rules import Memory
-from rankpulse.core.records import GPU_FAULT
+from rankpulse.core.records import GPU_FAULT, Scalar
 from rankpulse.core.settings import GpuSettings
 
 SOURCE, EVENTS_SOURCE = "gpu", "gpu_events"  # their names among the agent's capabilities
@@ -139,11 +139,12 @@ class GpuBooks:
         """Of the machine around the GPUs."""
         self.told(self.book.take(what, verdict, self.clock.utc()))
 
-    def told(self, changes: list[Change], gpu: GpuHealth | None = None) -> None:
-        """None: of the node."""
+    def told(self, changes: list[Change], gpu: GpuHealth | None = None, *, injected: bool = False) -> None:
+        """None: of the node. `injected`: somebody wrote it into the kernel's log."""
         for change in changes:
             self.changes += 1
-            self.tell(Fact(GPU_FAULT, detail=gpu_told.detail(change, gpu)))
+            more: dict[str, Scalar] = {"injected": True} if injected else {}
+            self.tell(Fact(GPU_FAULT, detail=gpu_told.detail(change, gpu) | more))
 
     # -- NVML as a whole ----------------------------------------------------------------------------------------
     def _started(self, driver: str) -> None:

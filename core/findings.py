@@ -78,10 +78,11 @@ class Book:
         return [Change(CHANGED, after)] if changed else []
 
     def passed(self, what: str, condition: Condition, at: float, times: int = 1) -> list[Change]:
-        """It was so, and is over already."""
+        """It was so, and is over. Told of the first time, and each time that it has doubled: storms pass, too."""
         before = self.findings.get(what)
         first, count = (before.first_at, before.count) if before else (at, 0)
-        return [Change(SEEN, self._write(Finding(what, *condition, first, at, count + times, cleared_at=at)))]
+        now = self._write(Finding(what, *condition, first, at, count + times, cleared_at=at))
+        return [Change(SEEN, now)] if now.count.bit_length() > count.bit_length() else []
 
     def cleared(self, what: str, at: float) -> list[Change]:
         finding = self.findings.get(what)

@@ -104,7 +104,7 @@ class GpuHealth:
         if action == RESTART_APP:
             return self.book.passed(what, Condition(WATCH, action, words), at, count)
         level = _LEVEL_OF.get(action)
-        return self.book.found(what, Condition(level, action, words), at, counts=True) if level else []
+        return self.book.found(what, Condition(level, action, words), at, counts=count > 0) if level else []
 
     def driver_loaded(self, at: float) -> list[Change]:
         """Anew, under this agent: whatever a reset mends is mended, unless the next reading says otherwise."""

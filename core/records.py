@@ -114,7 +114,7 @@ class Observation(Record, frozen=True, kw_only=True):
     `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
     `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`. `gpu_fault`:
     `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
-    `level`, `action`, `text`, `count`.
+    `level`, `action`, `text`, `count`; `injected` (true): somebody wrote it into the kernel's log.
     """
 
     node: str
