@@ -113,6 +113,8 @@ class GpuSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     start_timeout_s: float = 20.0  # the same of NVML as a whole
     slow_call_s: float = 1.0  # a GPU that takes longer for one call is told of, and asked less and less often
     events: bool = True  # hear of Xids from the driver, beside the kernel's log
+    kernel_log: str = "/dev/kmsg"  # where the kernel's log is read, else from the journal; "": not at all
+    believe_injected: bool = False  # also what programs wrote into it: for drills
     retry_s: float = 30.0  # until what hung or failed is tried again, doubled each time
     retry_max_s: float = 900.0
     corrected_per_s: float = 100.0  # memory errors corrected per second, over minutes: a storm
