@@ -52,6 +52,7 @@ _STATES_EVERY_S: Final = 0.25
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
+_LIVE_S: Final = 10.0  # a record of the kernel that is younger was read as it came
 
 
 class Agent:
@@ -143,7 +144,7 @@ class Agent:
         s, wanted = self._settings.gpu, self._settings.preflight.gpus
         plan = Plan(s.poll_s, s.slow_poll_s, s.retry_s, s.retry_max_s)
         self.books = GpuBooks(s, wanted, self._clock, emit, self._able, plan)
-        self.faults = NodeFaults(self.books)
+        self.faults = NodeFaults(self.books, s.believe_injected)
         self.books.on_xid = self.faults.event
         self.gpus = Gpus(self.books, devices=self._devices)
         self._kernel_log = KernelLog(s.kernel_log, self._host.boot_id, self._spool, self._kernel_said, self._able)
@@ -151,10 +152,14 @@ class Agent:
         self.health = HealthTold(self.node, self._host.name, self.gpus, self._host_watch, s.publish_s)
 
     def _kernel_said(self, records: list[tuple[Framed, bool]]) -> None:
-        """What an earlier agent has told already is known, and not told again."""
+        """What an earlier agent has told already is known, and not told again.
+
+        The kernel's stamps run away from the clock by seconds over months: what comes now is of now.
+        """
         now, utc = self._clock.monotonic(), self._clock.utc()
         for framed, fresh in records:
-            at = utc if framed.at is None else utc - max(0.0, now - framed.at)
+            age = now - framed.at if framed.at is not None else 0.0
+            at = utc - age if age > _LIVE_S else utc
             reading = of_message(framed)
             if fresh:
                 self.faults.line(reading, at, framed.text)

@@ -47,6 +47,7 @@ class NodeFaults:
     """One per agent."""
 
     books: GpuBooks
+    believe_injected: bool = False  # what programs wrote into the kernel's log counts, too; it stays marked
     faults: Book = field(default_factory=Book)
     _told: dict[Key, _Told] = field(default_factory=dict)
 
@@ -84,7 +85,7 @@ class NodeFaults:
             return
         self._told[fault.key] = now
         fresh = now.occurrences - before.occurrences
-        if fault.key.injected:
+        if fault.key.injected and not self.believe_injected:
             self._injected(fault, action, at)
         elif fault.reading.kind in (kr.XID, kr.GPU_LOST) and isinstance(fault.key.code, int) and fault.key.where:
             action = INSPECT if action == catalogue.DECODE else action
@@ -109,8 +110,7 @@ class NodeFaults:
 
     def _injected(self, fault: Fault, action: str, at: float) -> None:
         """Somebody wrote it into the log. It is told as such, and nothing is believed of it."""
-        text = f"injected: {_words(fault)}"
-        finding = Finding(_what(fault), WATCH, action, text, at, at, fault.occurrences, cleared_at=at)
+        finding = Finding(_what(fault), WATCH, action, _words(fault), at, at, fault.occurrences, cleared_at=at)
         if fault.occurrences & (fault.occurrences - 1) == 0:  # a storm of them is no storm of observations
             gpu = self.books.gpus.get(fault.key.where)
             self.books.told([Change(SEEN, finding)], gpu, injected=True)
@@ -128,4 +128,4 @@ def _condition(fault: Fault, action: str) -> Condition | None:
 
 
 def _words(fault: Fault) -> str:
-    return fault_advice.words(fault)[:200]
+    return f"{'injected: ' if fault.key.injected else ''}{fault_advice.words(fault)[:200]}"

@@ -88,6 +88,22 @@ def test_what_somebody_wrote_into_the_log_is_told_as_such_and_not_believed() -> 
     assert node.books.gpus == {}
 
 
+def test_a_drill_may_have_it_believed() -> None:
+    node = Node()
+    node.faults.believe_injected = True
+    node.faults.line(type(reading := kernel_log.read(LOST))(**{**_fields(reading), "origin": "user"}), 100.0)
+    assert node.told() == [("opened", "xid_79", "drain_reboot")]
+    assert str(node.facts[0].detail["text"]).startswith("injected: ")
+
+
+def test_what_an_earlier_agent_told_is_known_and_not_told_again() -> None:
+    node = Node()
+    node.faults.known(kernel_log.read(RESET), 100.0)
+    assert node.told() == []
+    node.line(RESET, 9000.0)
+    assert node.told() == [("opened", "xid_119", "drain_reboot")]  # the second time is one too many
+
+
 def test_links_that_go_and_come_back_are_of_the_node() -> None:
     node = (
         Node().line("mlx5_core 0000:3b:00.0 eth2: Link down", 100.0).line("mlx5_core 0000:3b:00.0 eth2: Link up", 130.0)
