@@ -54,6 +54,7 @@ Measure on this machine what rankpulse costs and how well it detects. Each print
 \b
   rankpulse bench pulse                 seconds: what pulse.step() costs the training loop
   rankpulse bench engine --quick        half a minute: what a heartbeat and a tick cost the monitor
+  rankpulse bench kmsg                  a minute: what a storm of XID lines costs who reads the kernel's log
   rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
   rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
   rankpulse bench recovery              minutes: from a fault to the next step, beside torchrun; needs torch
@@ -476,6 +477,22 @@ def bench_engine(
     from rankpulse.bench.engine import run
 
     raise typer.Exit(run(as_json, quick))
+
+
+@bench_app.command("kmsg")
+def bench_kmsg(
+    lines: Annotated[int, typer.Option(min=1000, help="Of the storm.")] = 800_000,
+    fuzz: Annotated[int, typer.Option(metavar="N", help="Instead: read so many broken lines.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same lines.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """A storm of XID lines through `rankpulse kmsg`: time, memory, faults; or lines broken at random, to break it.
+
+    Example: rankpulse bench kmsg; rankpulse bench kmsg --fuzz 1000000
+    """
+    from rankpulse.bench.kmsg import run
+
+    run(lines, fuzz, seed, as_json)
 
 
 @bench_app.command("detect")

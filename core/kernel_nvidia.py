@@ -109,7 +109,11 @@ def _caused(body: str) -> dict[str, Any]:
 def _asks(body: str) -> dict[str, Any]:
     """By number: the labels differ from one driver to the next."""
     found = _ASKS.search(body)
-    return {"recovery_action": {"from": int(found[1], 0), "to": int(found[2], 0)}} if found else {}
+    return {"recovery_action": {"from": _number(found[1]), "to": _number(found[2])}} if found else {}
+
+
+def _number(text: str) -> int:
+    return int(text, 16 if text[:2].lower() == "0x" else 10)
 
 
 def _nvlink5(body: str) -> dict[str, Any]:

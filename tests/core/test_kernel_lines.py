@@ -67,6 +67,10 @@ READ = [
         "NVRM: Xid (PCI:0019:01:00): 154, GPU recovery action changed from 0x4 (Drain and Reset) to 0x1 (PF FLR)",
         {"xid": 154, "pci_bus_id": "0019:01:00", "recovery_action": {"from": 4, "to": 1}},
     ),
+    (
+        "NVRM: Xid (PCI:0019:01:00): 154, GPU recovery action changed from 0x0 (None) to 074 (x)",
+        {"xid": 154, "recovery_action": {"from": 0, "to": 74}},
+    ),
     ("NVRM: Xid (PCI:0019:01:00): 154, GPU recovery action cha", {"xid": 154, "pci_bus_id": "0019:01:00"}),
     # names are the program's choice
     ("NVRM: Xid (PCI:0000:05:00): 31, pid=12, name=my, job, Ch 00000008, intr 1", {"process_name": "my, job"}),
