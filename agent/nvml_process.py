@@ -5,7 +5,7 @@ import contextlib
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rankpulse.agent.clock import Clock
@@ -30,10 +30,10 @@ class Ended(Exception):
 
 
 class NvmlProcess:
-    """One of them. `limits`: seconds without a word, by what it touches (`init`); of a GPU and of events `call_s`."""
+    """One of them. `limits`: seconds without a word, by what it touches; of a GPU `call_s`."""
 
-    def __init__(self, process: Process, start_s: float, call_s: float, clock: Clock) -> None:
-        self._process, self._start_s, self._call_s, self._clock = process, start_s, call_s, clock
+    def __init__(self, process: Process, limits: Mapping[str, float], call_s: float, clock: Clock) -> None:
+        self._process, self._limits, self._call_s, self._clock = process, limits, call_s, clock
         self.where, self.since, self._owed = INIT, clock.monotonic(), 0
 
     @classmethod
@@ -46,7 +46,7 @@ class NvmlProcess:
         process = await asyncio.create_subprocess_exec(
             *command, json.dumps(asked), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE_MAX
         )
-        return cls(process, start_s, call_s, clock)
+        return cls(process, {INIT: start_s, EVENTS: call_s + wait_ms / 1000}, call_s, clock)
 
     @property
     def pid(self) -> int:
@@ -65,7 +65,7 @@ class NvmlProcess:
         """Until when a word is expected."""
         if not self._owed and self.where not in (INIT, EVENTS):
             return float("inf")
-        return self.since + (self._start_s if self.where == INIT else self._call_s)
+        return self.since + self._limits.get(self.where, self._call_s)
 
     async def said(self, until: float) -> Said | None:
         """The next line; None: there is none until then. Raises `Hangs` where a word is overdue, and `Ended`."""
