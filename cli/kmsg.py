@@ -1,10 +1,10 @@
 """`rankpulse kmsg`: a kernel log from a file or from stdin: one object per line, or what is in it in a page."""
 
 import codecs
-import os
+import io
 import sys
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -20,44 +20,43 @@ from rankpulse.core.kernel_digest import Digest
 from rankpulse.core.kernel_log import Line, lines
 
 CHUNK: Final = 1 << 20
-LINE_MAX: Final = 64 * 1024  # bytes: what is longer is cut into several
+LINE_MAX: Final = 64 * 1024  # characters: what is longer is cut into several
 _ALWAYS: Final = ("xid", "pci_bus_id", "pid", "process_name", "gpu_uuid", "recovery_action")
 SHOWN: Final = 40  # incidents of each weight on a page
 
 
 def run(file: str, as_json: bool) -> None:
     """Raises Failed where the file cannot be read."""
+    work = every_line if as_json else page
+    if file == "-":
+        work(sys.stdin.buffer)  # type: ignore[arg-type]  # a buffered reader, whatever its type says
+        return
     try:
-        with sys.stdin.buffer if file == "-" else open(file, "rb") as source:
-            every_line(source) if as_json else page(source)
-    except BrokenPipeError:
-        raise
+        source = open(file, "rb")  # noqa: SIM115
     except OSError as error:
         raise Failed(f"cannot read {show.plain(file)}: {error.strerror}") from None
+    with source:
+        work(source)
 
 
-def texts(source: BinaryIO) -> Iterator[str]:
+def texts(source: io.BufferedIOBase, before_waiting: Callable[[], None] = lambda: None) -> Iterator[str]:
     """The lines of a log, however long, in whatever encoding. Memory does not grow with it."""
     decode, rest = codecs.getincrementaldecoder("utf-8")("replace").decode, ""
-    while chunk := _read(source):
+    while chunk := source.read1(CHUNK):  # of a pipe what is there
         *whole, rest = (rest + decode(chunk)).split("\n")
         yield from whole
         while len(rest) > LINE_MAX:
             yield rest[:LINE_MAX]
             rest = rest[LINE_MAX:]
+        before_waiting()
     rest += decode(b"", final=True)
     if rest:
         yield rest
 
 
-def _read(source: BinaryIO) -> bytes:
-    """What is there: of a pipe the lines that have come, without waiting for more."""
-    return os.read(source.fileno(), CHUNK)
-
-
-def every_line(source: BinaryIO) -> None:
+def every_line(source: io.BufferedIOBase) -> None:
     encode, out = msgspec.json.Encoder().encode, sys.stdout
-    for line in lines(texts(source)):
+    for line in lines(texts(source, out.flush)):
         out.write(encode(row(line)).decode() + "\n")
     out.flush()
 
@@ -75,7 +74,7 @@ def _injected(reading: kr.Reading) -> dict[str, bool]:
     return {"injected": True} if reading.injected else {}
 
 
-def page(source: BinaryIO) -> None:
+def page(source: io.BufferedIOBase) -> None:
     digest = Digest()
     digest.feed(texts(source))
     out = show.console()
