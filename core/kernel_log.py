@@ -11,7 +11,7 @@ from rankpulse.core.kernel_reading import NONE, Reading
 
 # what every rule has one of: most lines have none, and are done with at once
 _STEMS: Final = (
-    "NVRM", "nvswitch", "peermem", "peer_mem", "mlx", "ink", "ueue", "failed", "rror", "ailure", "block", "lockup",
+    "NVRM", "nvswitch", "peermem", "peer_mem", "mlx", "ink", "ueue", "failed", "Failed", "rror", "ailure", "block", "lockup",
     "LOCKUP", "stall", "panic", "fault", "protection", "emory", "oom", "Kill", "able", "PCI", "EDAC", "AMD-Vi", "DMAR",
     "smmu", "ime", "nvme", "ata", "JBD2", "XFS", "BTRFS", "EXT", "esponding", "ceph", "Lustre", "AER", "fatal",
     "recover", "trap", "power", "Abort", "carrier", "DPC", "sd ",

@@ -47,6 +47,7 @@ _RULES: Final = tuple(
         (r"[Hh]ealth issue observed|health compromised|firmware internal error|[Ff]atal (?:error|fw)", _ERROR),
         (r"recovery flow aborted|recovery failed|PCI reads still not working|health poll failed|miss count", _ERROR),
         (r"(?:TX|Tx|tx) timeout|transmit queue \d+ timed out|[Ww]ait for completion.*timeout", _ERROR),
+        (r"Failed to process command ", _ERROR),
         (
             r"dump error cqe|[Ee]rror cqe|timeout\. Will cause a leak|watchdog timeout|is not responding|timed out",
             _ERROR,

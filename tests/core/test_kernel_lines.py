@@ -117,6 +117,10 @@ READ = [
     ),
     ("igb 0000:02:00.0 eno1: igb: eno1 NIC Link is Down", {"kind": "nic_link_down", "interface": "eno1"}),
     ("r8169 0000:02:00.0 enp2s0: Link is Up - 1Gbps/Full", {"kind": "nic_link_up", "interface": "enp2s0"}),
+    (
+        "efa 0000:00:1e.0 rdmap0s30: Failed to process command GET_STATS (opcode 11) comp_status 7 err -22",
+        {"kind": "nic_error", "pci_bus_id": "0000:00:1e.0"},
+    ),
     ("bond0: (slave eno50): link status definitely down, disabling slave", {"interface": "eno50"}),
     (
         "mlx5_core 0000:0d:00.0 eth2: NETDEV WATCHDOG: CPU: 3: transmit queue 12 timed out 5000 ms",
