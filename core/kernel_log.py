@@ -11,10 +11,10 @@ from rankpulse.core.kernel_reading import NONE, Reading
 
 # what every rule has one of: most lines have none, and are done with at once
 _STEMS: Final = (
-    "NVRM", "nvswitch", "peermem", "peer_mem", "mlx", "ink", "ueue", "failed", "Failed", "rror", "ailure", "block", "lockup",
-    "LOCKUP", "stall", "panic", "fault", "protection", "emory", "oom", "Kill", "able", "PCI", "EDAC", "AMD-Vi", "DMAR",
-    "smmu", "ime", "nvme", "ata", "JBD2", "XFS", "BTRFS", "EXT", "esponding", "ceph", "Lustre", "AER", "fatal",
-    "recover", "trap", "power", "Abort", "carrier", "DPC", "sd ",
+    "NVRM", "nvswitch", "peermem", "peer_mem", "mlx", "ink", "ueue", "failed", "Failed", "rror", "ailure", "block",
+    "lockup", "LOCKUP", "stall", "panic", "fault", "protection", "emory", "oom", "Kill", "able", "PCI", "EDAC",
+    "AMD-Vi", "DMAR", "smmu", "ime", "nvme", "ata", "JBD2", "XFS", "BTRFS", "EXT", "esponding", "ceph", "Lustre", "AER",
+    "fatal", "recover", "trap", "power", "Abort", "carrier", "DPC", "sd ",
 )  # fmt: skip
 _READERS: Final = (kernel_nvidia.read, kernel_host.read, kernel_pcie.read, kernel_nic.read)
 _SEVERAL: Final = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch")
