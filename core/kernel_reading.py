@@ -101,7 +101,7 @@ KINDS: Final = {
     "disk_error": Kind(c.CAUSE, c.NODE, c.CONTACT_VENDOR, "a disk or file system failed"),
     "storage_stall": Kind(c.CAUSE, c.NODE, c.IGNORE, "a file server does not answer"),
 }  # fmt: skip
-_CORRECTED: Final = ("corrected", "recovered", "CE", "info")
+_MILD: Final = ("corrected", "recovered", "nonfatal", "CE", "info")
 
 
 def role(reading: Reading) -> str | None:
@@ -150,8 +150,10 @@ def words(reading: Reading) -> str:
 
 
 def _mild(reading: Reading) -> bool:
-    """Errors that the hardware has corrected itself."""
-    return bool({reading.aer_severity, reading.edac, reading.severity} & {*_CORRECTED})
+    """Errors that the hardware has corrected or that the driver goes on after; that something was logged is no more."""
+    if reading.kind == "mce" and reading.severity is None and reading.pid is None:
+        return True
+    return bool({reading.aer_severity, reading.edac, reading.severity} & {*_MILD})
 
 
 def _of_xid(reading: Reading, listed: str) -> str:
