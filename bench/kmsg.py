@@ -8,6 +8,7 @@ import json as json_
 import os
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,9 +42,24 @@ def run(lines: int, fuzz: int, seed: int, json: bool) -> dict[str, Any]:
     if fuzz:
         found |= {"fuzz": fuzzed(fuzz, seed)}
     else:
-        found |= {"forms": {form: _measured(form, lines, seed) for form in _FORMS}}
+        found |= {"forms": {form: _measured(form, lines, seed) for form in _FORMS}, "empty_call_ns": _empty_call_ns()}
     print(json_.dumps(found) if json else _table(found))
     return found
+
+
+def _empty_call_ns() -> float:
+    """What an empty call costs here and now: CPU time on a busy machine is not what it is on an idle one."""
+    samples = []
+    for _ in range(40):
+        began = time.process_time_ns()
+        for _ in range(10_000):
+            _nothing()
+        samples.append((time.process_time_ns() - began) / 10_000)
+    return round(statistics.median(samples), 1)
+
+
+def _nothing() -> None:
+    pass
 
 
 def storm(form: str, lines: int, seed: int) -> Iterator[str]:
@@ -170,4 +186,5 @@ def _table(found: dict[str, Any]) -> str:
         f"{form:32} {one['cpu_s']:6.2f} {one['wall_s']:7.2f} {one['mib']:5}  {one['told']}"
         for form, one in found["forms"].items()
     ]
+    rows.append(f"an empty call: {found['empty_call_ns']} ns")
     return "\n".join(rows)

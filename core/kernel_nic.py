@@ -52,7 +52,7 @@ _RULES: Final = tuple(
             r"dump error cqe|[Ee]rror cqe|timeout\. Will cause a leak|watchdog timeout|is not responding|timed out",
             _ERROR,
         ),
-        (r"cmd_out_err|(?:ACCESS_REG|[A-Z]{3,}_[A-Z_]{3,})\(0x[0-9a-f]+\).*failed", _WARNING),
+        (r"cmd_out_err|(?:ACCESS_REG|[A-Z]{3,24}_[A-Z_]{3,40})\(0x[0-9a-f]{1,8}\).*failed", _WARNING),
     )
 )
 

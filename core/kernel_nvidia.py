@@ -28,7 +28,9 @@ _BODY = re.compile(
 )
 _PLACE = re.compile(r"\(GPC (\d{1,3}), TPC (\d{1,3})(?:, SM (\d{1,3}))?", re.ASCII)
 _CAUSED = re.compile(r"caused by previous Xid (\d{1,6})", re.ASCII)
-_ASKS = re.compile(r"from (0x[0-9a-f]{1,8}|\d{1,8})\s*(?:\([^)]*\))?\s*to (0x[0-9a-f]{1,8}|\d{1,8})\b", re.I | re.A)
+_ASKS = re.compile(
+    r"from (0x[0-9a-f]{1,8}|\d{1,8})\s{0,4}(?:\([^)]{0,64}\))?\s{0,4}to (0x[0-9a-f]{1,8}|\d{1,8})\b", re.I | re.A
+)
 _NVLINK5 = re.compile(r"([A-Z][\w/]{2,63})\s+(Fatal|Nonfatal)\s+(?:XC\d+\s+)?(?:i\d+\s+)?(?:Link\s+(-?\d{1,3}))?", re.A)
 _SXID = re.compile(
     rf"nvidia-nvswitch(\d{{1,4}}): SXid \(PCI:({_HEX}{{4,8}}:{_HEX}{{2}}:{_HEX}{{2}}\.[0-7])\): (\d{{4,6}}), (.*)",
@@ -42,7 +44,7 @@ _CLIENT = re.compile(
 )
 _MODULE = re.compile(rf"kernel module has (?:the )?version {_VERSION}", re.ASCII)
 _AT = re.compile(rf"(?:GPU (?:at )?|The NVIDIA GPU )?(?:PCI:)?{_BDF}", re.ASCII)
-_UUID = re.compile(r"GPU at (?:PCI:)?\S+?:?\s+(GPU-[0-9a-fA-F-]{1,64}|MIG-\S{1,80})", re.ASCII)
+_UUID = re.compile(r"GPU at (?:PCI:)?\S{1,40}?:?\s{1,4}(GPU-[0-9a-fA-F-]{1,64}|MIG-\S{1,80})", re.ASCII)
 
 
 def bus(domain: str | None, number: str, device: str) -> str:
@@ -160,7 +162,7 @@ def _told(text: str) -> Reading | None:
 
 
 _TOLD: Final = (
-    (re.compile(r"GPU at (?:PCI:)?\S+?:? +(?:GPU|MIG)-\w"), GPU_UUID),
+    (re.compile(r"GPU at (?:PCI:)?\S{1,40}?:? {1,4}(?:GPU|MIG)-\w"), GPU_UUID),
     (re.compile(r"^(?:The NVIDIA )?GPU .*fallen off the bus", re.DOTALL), GPU_LOST),
     (re.compile(r"RmInitAdapter failed|rm_init_adapter\w* failed"), "gpu_init_failed"),
     (

@@ -19,15 +19,18 @@ _FACILITIES: Final = "user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|f
 _MON = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DOW = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _TZ = r"(?:UTC|GMT|[A-Z]{1,3}T)(?=[\s\]])"
-_UPTIME = r"\[\s*(?P<up{n}>\d{{1,12}}(?:\.\d{{1,9}})?)(?:\s*<\s*\d+\.\d+\s*>)?\s*\](?:\s*\[\s*[TC]\d+\s*\])?"
+_UPTIME = (
+    r"\[\s{{0,12}}(?P<up{n}>\d{{1,12}}(?:\.\d{{1,9}})?)(?:[ ]{{0,4}}<\s{{0,9}}\d+\.\d+[ ]?>)?[ ]?\]"
+    r"(?:[ ]?\[[ ]{{0,9}}[TC]\d+\])?"
+)
 _STAMP = rf"""(?:
       {_UPTIME.format(n=1)}
-    | \[\s*\+(?P<step>\d{{1,9}}\.\d{{1,9}})\]
+    | \[\s{{0,9}}\+(?P<step>\d{{1,9}}\.\d{{1,9}})\]
     | \[?(?:{_DOW}\ )?(?P<iso>\d{{4}}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)\ ?
         (?:(?P<zone>[+-]\d\d:?\d\d|[+-]\d\d|Z)|{_TZ})?\]?
-    | \[?(?:{_DOW},?\s+)?(?P<mon>{_MON})\s+(?P<day>\d\d?)(?:\s+(?P<y1>\d{{4}}),?)?\s+
+    | \[?(?:{_DOW},?\s{{1,2}})?(?P<mon>{_MON})\s{{1,3}}(?P<day>\d\d?)(?:\s(?P<y1>\d{{4}}),?)?\s{{1,2}}
         (?P<hms>\d\d:\d\d(?::\d\d(?:\.\d{{1,9}})?)?)
-        (?:\s+{_TZ})?(?:\s+(?P<y2>\d{{4}}))?\]?
+        (?:\s{_TZ})?(?:\s(?P<y2>\d{{4}}))?\]?
     | (?P<epoch>\d{{9,11}}\.\d{{1,9}})
     | \[\.\.\.\]
 )"""

@@ -1,6 +1,7 @@
 """Lines of the kernel as they are found in the wild: each says one thing, and what only looks like it says nothing."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +304,58 @@ def test_a_message_over_several_lines_is_told_once() -> None:
     kinds = [line.reading.kind for line in found]
     assert kinds == ["gpu_lost", "none", "none", "none", "xid", "driver_mismatch", "none"]
     assert found[5].reading.module_version == "530.30.02"
+
+
+NASTY = [
+    "[",
+    "[1",
+    "[+1",
+    "Jan",
+    "Jan 1",
+    "[Mon Jan 1",
+    "2025-01-21T04:41:44",
+    "kern :",
+    "<1>",
+    "a ",
+    "a:",
+    "kernel:",
+    "h kernel: [1",
+    "NVRM: ",
+    "NVRM: Xid (PCI:0000:05:00): 154, from 1",
+    "NVRM: Xid (PCI:0000:05:00): 13, name=",
+    "NVRM: GPU at ",
+    "A_",
+    "mlx5_core ",
+    "mlx5_core A",
+    "mlx5_core 0000:0d:00.0: Wait for completion ",
+    "traps: a[1] ",
+    "oom-kill:constraint=A,",
+    "INFO: task ",
+    "a[1]: segfault at ",
+    "nvidia 0000:02:00.0: ",
+    "DMAR: [DMA",
+    "XFS (a): ",
+    "Out of memory",
+    "EDAC MC",
+    "{",
+    '{"MESSAGE":',
+    "\x1b[",
+    "#033[",
+    "x | ",
+    "GPU at ",
+    "from 1 ",
+]
+
+
+@pytest.mark.parametrize("start", NASTY)
+@pytest.mark.parametrize(
+    "more", [" ", "  a", "A", "a, ", "1", "(", "[", "0x0 ", "GPU at ", "\\n", ":", "Wait for completion "]
+)
+def test_no_line_takes_long(start: str, more: str) -> None:
+    began = time.process_time()
+    for line in (start + more * (8192 // len(more)), f"[ 1.5] {start}{more * 4000}"):
+        kernel_log.read(line)
+    assert time.process_time() - began < 0.25
 
 
 @given(st.text())
