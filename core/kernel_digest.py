@@ -24,7 +24,7 @@ _BODY: Final = "NVRM: Xid ("
 _SAME: Final = re.compile(r"NVRM: Xid \([^)]{0,64}\): (?:154,.*|\d{1,10}(?=,))", re.ASCII)
 # what stands before, and ends in a time: an uptime, a record of /dev/kmsg
 _TIMED: Final = re.compile(
-    r"([^;\[]{0,96})\[ *(\d{1,12}\.\d{1,9})\] |[0-7],\d{1,20},(\d{1,18}),[^;\s]{0,64};", re.ASCII
+    r"([^;\[]{0,96})\[ {0,12}(\d{1,12}\.\d{1,9})\] |[0-7],\d{1,20},(\d{1,18}),[^;\s]{0,64};", re.ASCII
 )
 
 
