@@ -65,7 +65,8 @@ def row(line: Line) -> dict[str, Any]:
     """What a line says. The first keys are always there; the others where the line tells them."""
     reading = line.reading
     told = {"line_no": line.number, "kind": reading.kind, **{name: getattr(reading, name) for name in _ALWAYS}}
-    told |= {"action": kr.action(reading), "role": kr.role(reading)}
+    action = c.IGNORE if reading.injected else kr.action(reading)  # who acts by this alone must not be led
+    told |= {"action": action, "role": kr.role(reading)}
     extra = msgspec.to_builtins(reading)
     return told | {name: value for name, value in extra.items() if name not in told} | _injected(reading)
 

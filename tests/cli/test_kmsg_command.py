@@ -59,6 +59,7 @@ def test_every_collected_line_has_an_object_with_what_it_says() -> None:
     ("line", "action", "role"),
     [
         ("NVRM: Xid (PCI:0000:05:00): 79, x", "drain_reboot", "cause"),
+        ("12,1,2,-;NVRM: Xid (PCI:0000:05:00): 79, x", "ignore", "cause"),
         ("NVRM: Xid (PCI:0000:05:00): 31, x", "restart_app", "cause"),
         ("NVRM: Xid (PCI:0000:05:00): 48, x", "reset_gpu", "cause"),
         ("NVRM: Xid (PCI:0000:05:00): 45, x", "ignore", "consequence"),
