@@ -11,6 +11,7 @@ import msgspec
 from rankpulse.core.kernel_prefix import Framed, of_journal
 
 COMMAND: Final = ("journalctl", "-k", "-o", "json", "--no-pager", "--follow")
+REFUSED: Final = "journalctl ended with 1"  # what was asked for: it may not know the mark
 BATCH: Final = 256
 _ENTRY_MAX: Final = 1 << 18
 _WAIT_S: Final = 0.2  # for more of the same burst, before it is handed on

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from rankpulse.agent.folder import Folder
-from rankpulse.agent.journal import Journal
+from rankpulse.agent.journal import REFUSED, Journal
 from rankpulse.core.kernel_cursor import RECENT_S, RECORD_MAX, Cursor, advance, parse
 from rankpulse.core.kernel_prefix import Framed
 
@@ -91,13 +91,19 @@ class KernelLog:
             yield record.framed, step.fresh, cursor
 
     async def _from_journal(self, why: str) -> None:
-        """Fewer words about the log being at hand than about what lacks."""
-        mark = self.cursor.journal if self.cursor.boot_id == self.boot_id else ""
+        here = self.cursor.boot_id == self.boot_id
+        mark = self.cursor.journal if here else ""
+        self._first |= here and not mark
+        before = self.cursor
         problem = await self.journal.follow(mark, self._entries, lambda: self.able(SOURCE, ""))
+        if mark and self.cursor is before and problem == REFUSED:
+            self.cursor = Cursor(self.boot_id)
+            self._save()
         self.able(SOURCE, f"{why}; {problem}: Xids are heard of through NVML's events alone")
 
     def _entries(self, entries: list[Framed], mark: str) -> None:
-        self.take([(framed, True) for framed in entries])
+        now = self.monotonic()
+        self.take([(one, not (self._first and now - (one.at or now) > RECENT_S)) for one in entries])
         self.cursor = Cursor(self.boot_id, -1, mark)
         self._save()
 

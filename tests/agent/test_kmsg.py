@@ -182,6 +182,28 @@ async def test_where_the_device_may_not_be_read_the_journal_is(device: Device, t
     assert device.able[-1].startswith("kmsg: Operation not permitted; journalctl ended with 0")
 
 
+async def test_a_mark_that_the_journal_does_not_know_is_given_up_and_old_entries_are_not_told_again(
+    device: Device, tmp_path: Path
+) -> None:
+    command = tmp_path / "journalctl"
+    command.write_text(
+        f"#!{sys.executable}\nimport json, sys\n"
+        "if '--after-cursor=gone' in sys.argv: sys.exit(1)\n"
+        "for at, code in ((10, 119), (4999, 79)):\n"
+        "    line = f'NVRM: Xid (PCI:0000:05:00): {code}, x'\n"
+        "    print(json.dumps({'MESSAGE': line, '_TRANSPORT': 'kernel', '__CURSOR': 's',\n"
+        "                      '_SOURCE_MONOTONIC_TIMESTAMP': str(at * 10**6)}))\n"
+    )
+    command.chmod(command.stat().st_mode | stat.S_IXUSR)
+    device.folder.write("kmsg.cursor", b'{"boot_id": "boot-1", "journal": "gone"}')
+    for _ in range(2):
+        log = device.log()
+        log.device = lambda path: os.open(f"/nonexistent/{path}", os.O_RDONLY)
+        log.journal = Journal((str(command),))
+        await asyncio.wait_for(log.run(), 20)
+    assert device.told == [(119, False), (79, True)]
+
+
 async def test_where_neither_can_be_read_it_is_told(device: Device) -> None:
     log = device.log()
     log.device = lambda path: os.open(f"/nonexistent/{path}", os.O_RDONLY)
