@@ -104,14 +104,14 @@ class GpuBooks:
         if self.on_xid is not None:
             self.on_xid(said.bus, said.data, self.clock.utc(), *said.instances)
         else:
-            known = catalogue.of(said.data)
+            known, at = catalogue.of(said.data), self.clock.utc()
             action = INSPECT if known.action == catalogue.DECODE else known.action
-            self.fault(said.bus, said.data, f"Xid {said.data}: {known.meaning}", action, known.role, self.clock.utc())
+            self.fault(said.bus, said.data, f"Xid {said.data}: {known.meaning}", action, known.role, at, said.times)
 
     # -- what others tell ---------------------------------------------------------------------------------------
     def fault(self, bus: str, code: int, words: str, action: str, role: str, at: float, count: int = 1) -> None:
         """An Xid, once for all that told of it. `bus`: dddd:bb:dd."""
-        gpu = self.gpus.get(bus) or self._add(bus)
+        gpu = self.gpus.get(bus) or self._add(bus)  # not asked for: a container hears of GPUs that are not its own
         self.told(gpu.fault(code, words, action, role, at, count), gpu)
         self.plan.soon(bus, self.clock.monotonic())
 
@@ -123,17 +123,27 @@ class GpuBooks:
         text = f"NVML as a whole does not answer ({where or 'the call does not come back'})"
         self.told(self.book.found("nvml_stuck", Condition(UNKNOWN, REBOOT, text), self.clock.utc(), counts=True))
 
+    def unheard(self) -> None:
+        """Those that nobody has asked for too long are not called well any more, whatever they were."""
+        now, s = self.clock.monotonic(), self.settings
+        for gpu in self.gpus.values():
+            limit_s = 3 * max(s.poll_s, self.plan.every_s(gpu.bus)) + s.call_timeout_s
+            if gpu.heard is not None and now - gpu.heard > limit_s:
+                self.told(gpu.unheard(self.clock.utc()), gpu)
+
     def place(self, buses: Iterable[str]) -> None:
-        """These are there."""
-        for bus in buses:
+        """These are there, and no others; each is to be asked."""
+        listed = list(buses)
+        for bus in listed:
             if bus not in self.gpus:
                 self._add(bus)
-        have = len(self.gpus)
-        if have and self.wanted > have:
+        self.plan.place(listed, self.clock.monotonic())
+        have, at = len(listed), self.clock.utc()
+        if self.wanted > have:
             missing = Condition(BROKEN, REBOOT, f"the driver lists {have} of {self.wanted} GPUs")
-            self.told(self.book.found("missing", missing, self.clock.utc()))
-        elif have:
-            self.told(self.book.cleared("missing", self.clock.utc()))
+            self.told(self.book.found("missing", missing, at))
+        else:
+            self.told(self.book.cleared("missing", at))
 
     def of_host(self, what: str, verdict: Verdict) -> None:
         """Of the machine around the GPUs."""
@@ -170,6 +180,5 @@ class GpuBooks:
 
     def _add(self, bus: str) -> GpuHealth:
         gpu = self.gpus[bus] = GpuHealth(bus, Memory(self.settings.corrected_per_s, self.settings.slow_call_s))
-        self.plan.place([bus], self.clock.monotonic())
         self.changes += 1
         return gpu

@@ -27,16 +27,14 @@ async def look(settings: Settings, *, processes: bool = False, devices: Devices 
     plan = Plan(s.poll_s, s.slow_poll_s, s.retry_s, s.retry_max_s)
     books = GpuBooks(s, settings.preflight.gpus, clock, lambda _fact: None, lacks.__setitem__, plan)
     seen = Looked(books, lacks, {})
-    books.place((devices or Devices()).listed() or await _listed(books))
+    listed = (devices or Devices()).listed()
+    if listed is not None:
+        books.place(listed)
+    else:
+        await _ask(books, None, lambda process: None, lambda said: said.buses is not None)
     for bus in list(books.gpus):
         await _one(seen, bus, processes=processes)
     return seen
-
-
-async def _listed(books: GpuBooks) -> list[str]:
-    """By NVML, where no directory lists them."""
-    await _ask(books, None, lambda process: None, lambda said: said.buses is not None)
-    return list(books.gpus)
 
 
 async def _one(seen: Looked, bus: str, *, processes: bool) -> None:

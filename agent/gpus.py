@@ -52,12 +52,13 @@ class Gpus:
         return sum(not process.gone for process in self._left.values())
 
     def _needed(self) -> bool:
-        return self.books.settings.enabled and bool(self.books.wanted or self.books.gpus or self.devices.there())
+        return self.books.settings.enabled and bool(self.books.wanted or self.books.plan.known or self.devices.there())
 
     async def _close(self) -> None:
-        for task in self._alone.values():
+        tasks = list(self._alone.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._alone.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for process in list(self._running):
             await self._end(process, NODE)
 
@@ -65,10 +66,13 @@ class Gpus:
     async def _watch(self) -> float:
         """One life of it; in how many seconds the next may begin."""
         if not self._free(NODE):
+            self.books.unheard()
             return self._again()
-        self.books.place(self.devices.listed() or [])
+        listed = self.devices.listed()
+        if listed is not None:
+            self.books.place(listed)
         known = self.books.plan.together
-        if self.books.gpus and not known:
+        if self.books.plan.known and not known:
             return self.books.settings.poll_s  # each is asked by itself
         try:
             process = await self._start(known or None, events=self._listens())
@@ -80,11 +84,13 @@ class Gpus:
             await self._converse(process)
         except Hangs as hang:
             whose = self._hung(process, hang.where)
-        except Ended:
-            pass
+        except Ended as end:
+            if not end.told:
+                self.books.able(SOURCE, "the process that asks NVML ended by itself: see the kernel's log")
         finally:
             self.books.plan.nobody_answers()
             await self._end(process, whose)
+        self.books.unheard()
         return 0.0 if whose != NODE else self._again()
 
     def _listens(self) -> bool:
@@ -101,7 +107,7 @@ class Gpus:
             said = await process.said(now + LOOK_AGAIN_S if due is None else due)
             if said is not None:
                 if not books.take(said):
-                    raise Ended
+                    raise Ended(told=True)
                 self._failures = 0 if said.values else self._failures
 
     def _hung(self, process: NvmlProcess, where: str) -> str:
@@ -123,15 +129,17 @@ class Gpus:
     async def _ask_alone(self, bus: str, wait_s: float) -> None:
         """Until it answers; then it is asked together with all the others again."""
         books, since = self.books, self.books.clock.monotonic()
-        while True:
-            await asyncio.sleep(wait_s)
-            said = await self._one_look(bus) if self._free(bus) else None
-            if said is not None:
-                break
-            books.stuck(bus, books.clock.monotonic() - since, "")
-            wait_s = books.plan.hung(bus, books.clock.monotonic())
-        del self._alone[bus]
-        books.plan.back(bus, books.clock.monotonic())
+        try:
+            while True:
+                await asyncio.sleep(wait_s)
+                said = await self._one_look(bus) if self._free(bus) else None
+                if said is not None:
+                    break
+                books.stuck(bus, books.clock.monotonic() - since, "")
+                wait_s = books.plan.hung(bus, books.clock.monotonic())
+        finally:
+            del self._alone[bus]
+            books.plan.back(bus, books.clock.monotonic())
         books.answer(said)
 
     async def _one_look(self, bus: str) -> Said | None:

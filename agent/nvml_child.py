@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -26,6 +27,7 @@ _ABSENT: Final = (_NOT_SUPPORTED, _NOT_FOUND_FUNCTION)  # not asked for again fo
 _ASK_AGAIN_S: Final = 3600.0
 _EVENTS: Final = 0x8 | 0x400 | 0x800 | 0x1000 | 0x2000 | 0x4000 | 0x8000  # Xids, retirement, poison, lost, recovery
 _VALUES: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by value type
+_STORM_S, _STORM_MS = 0.5, 20  # events that come at once are told together
 _NO_INSTANCE: Final = 0xFFFFFFFF
 _LINKS_MAX: Final = 72
 # fields by the name of what they tell; those of the second table are asked for less often
@@ -155,20 +157,32 @@ class Node:
 
     def _wait(self) -> None:
         """Only an event or a time-out proves that the stream lives; on anything else there is no set any more."""
-        nvml = self._nvml
+        nvml, heard = self._nvml, Counter[tuple[Any, ...]]()
         say(begin="events")
         try:
-            data = nvml.nvmlEventSetWait_v2(self._set, self._wait_ms)
+            heard[self._event(self._wait_ms)] += 1
+            until = time.monotonic() + _STORM_S
+            while time.monotonic() < until:  # a storm of them is a few lines
+                heard[self._event(_STORM_MS)] += 1
         except nvml.NVMLError as error:
+            self._say_events(heard)
             if code(error) in _GONE:
                 raise
             if code(error) != nvml.NVML_ERROR_TIMEOUT:
                 self._set = None
                 self._gpus.clear()  # each is registered anew when it is read next
                 say(events_lost=code(error), text=str(error))
-            return
-        instances = [None if one == _NO_INSTANCE else one for one in (data.gpuInstanceId, data.computeInstanceId)]
-        say(event=int(data.eventType), data=int(data.eventData), bus=self._bus_of(data.device), instances=instances)
+        else:
+            self._say_events(heard)
+
+    def _event(self, wait_ms: int) -> tuple[Any, ...]:
+        data = self._nvml.nvmlEventSetWait_v2(self._set, wait_ms)
+        instances = (None if one == _NO_INSTANCE else one for one in (data.gpuInstanceId, data.computeInstanceId))
+        return int(data.eventType), int(data.eventData), self._bus_of(data.device), *instances
+
+    def _say_events(self, heard: Counter[tuple[Any, ...]]) -> None:
+        for (kind, data, bus, *instances), times in heard.items():
+            say(event=kind, data=data, bus=bus, instances=instances, times=times)
 
     def _bus_of(self, device: Any) -> str:
         address = ctypes.cast(device, ctypes.c_void_p).value

@@ -26,7 +26,11 @@ class Hangs(Exception):
 
 
 class Ended(Exception):
-    """It ended by itself."""
+    """It ended by itself. `told`: and said why."""
+
+    def __init__(self, *, told: bool = False) -> None:
+        super().__init__()
+        self.told = told
 
 
 class NvmlProcess:

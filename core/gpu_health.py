@@ -29,7 +29,7 @@ from rankpulse.core.gpu_rules import Memory, Reading, verdicts
 
 CAUSE, UNLISTED = "cause", "unknown"  # what the catalogue says of a code; of others: consequence | informational
 _XIDS_MAX: Final = 64
-_SILENT: Final = ("lost", "reset_required", "no_answer", "probe_stuck")  # cleared by any answer
+_SILENT: Final = ("lost", "reset_required", "no_answer", "probe_stuck", "unheard")  # cleared by any answer
 _LEVEL_OF: Final = {INSPECT: WATCH, RESET: BROKEN, REBOOT: BROKEN, VENDOR: SICK}  # of an Xid, by its action
 _LOST, _RESET_REQUIRED, _NOT_FOUND = 15, 16, 28  # of NVML
 _FAILED: Final = {
@@ -88,6 +88,10 @@ class GpuHealth:
         """It does not answer at all: a finding about this GPU, whose health is not known."""
         text = f"calls to it do not come back ({for_s:.0f} s{f', {where}' if where else ''})"
         return self.book.found("probe_stuck", Condition(UNKNOWN, RESET, text), at, counts=True)
+
+    def unheard(self, at: float) -> list[Change]:
+        """Nobody could ask it: it may be well, and nobody knows."""
+        return self.book.found("unheard", Condition(UNKNOWN, INSPECT, "it could not be asked for a while"), at)
 
     def fault(self, code: int, words: str, action: str, role: str, at: float, count: int = 1) -> list[Change]:
         """An Xid, from the driver's events or the kernel's log, once for both. Only causes speak against the GPU."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 _GOOD: Final = 10
+_LEAST_S: Final = 1.0  # between two readings, whatever is heard meanwhile
 
 
 class Ask(NamedTuple):
@@ -23,6 +24,7 @@ class _Turn:
     hung: int = 0
     good: int = 0  # answers since it hung last
     apart: bool = False
+    answered_at: float = -1e9
 
 
 @dataclass(slots=True)
@@ -39,6 +41,10 @@ class Plan:
         """These are there, too; each is asked at once, and in full."""
         for bus in buses:
             self._turns.setdefault(bus, _Turn(now, now))
+
+    @property
+    def known(self) -> list[str]:
+        return list(self._turns)
 
     @property
     def together(self) -> list[str]:
@@ -68,9 +74,14 @@ class Plan:
         turn.every_s = longer if slowly else (turn.every_s / 2 if turn.every_s > self.poll_s else 0.0)
         turn.good += 1
         turn.hung = 0 if turn.good >= _GOOD else turn.hung
+        turn.answered_at = now
         turn.asked, turn.due = False, now + max(self.poll_s, turn.every_s)
         if slow:
             turn.slow_due = now + max(self.slow_poll_s, turn.every_s)
+
+    def every_s(self, bus: str) -> float:
+        turn = self._turns.get(bus)
+        return self.poll_s if turn is None else max(self.poll_s, turn.every_s)
 
     def nobody_answers(self) -> None:
         """The process that was asked is gone: what it did not answer is asked again."""
@@ -90,10 +101,11 @@ class Plan:
         turn.apart, turn.due, turn.slow_due = False, now, now
 
     def soon(self, bus: str, now: float) -> None:
-        """Something was heard of it: it is read in full at once."""
+        """Something was heard of it: it is read in full at once, or a second after the last time."""
         turn = self._turns.get(bus)
         if turn is not None and turn.every_s == 0.0:
-            turn.due = turn.slow_due = now
+            turn.due = min(turn.due, max(now, turn.answered_at + _LEAST_S))
+            turn.slow_due = min(turn.slow_due, turn.due)
 
 
 def backoff_s(failures: int, low: float, high: float) -> float:

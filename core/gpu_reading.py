@@ -45,6 +45,7 @@ class Said(msgspec.Struct, frozen=True):
     events_lost: int | None = None
     event: int | None = None  # a kind of event,
     data: int = 0  # and of an Xid its number
+    times: int = 1  # as often as it came in a moment
     instances: tuple[int | None, int | None] = (None, None)
 
 

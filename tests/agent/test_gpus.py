@@ -226,6 +226,34 @@ async def test_without_a_kernel_log_the_catalogue_says_what_an_event_means(stub:
         assert not any(fact.detail["what"] == "xid_45" for fact in watch.facts)
 
 
+async def test_a_storm_of_events_is_few_lines_and_few_readings(stub: NvmlStub) -> None:
+    heard: list[int] = []
+    async with Watch(1, on_xid=lambda bus, code, *_: heard.append(code)).at_work() as watch:
+        await eventually(lambda: watch.able.get("gpu_events") == "" and watch.reads(0, mig=0)(), 20, "events")
+        for number in range(400):
+            stub.event(0, 31 if number < 399 else 79)
+        await eventually(lambda: 79 in heard, 20, "the last of them")
+        assert len(heard) < 50
+
+
+async def test_a_gpu_that_only_the_kernel_knows_is_told_of_and_not_asked_for(stub: NvmlStub) -> None:
+    """In a container the kernel's log tells of GPUs of others, too."""
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.reads(0, temperature_c=40), 20, "a reading")
+        watch.books.fault("0000:77:00", 79, "Xid 79", "drain_reboot", "cause", 0.0)
+        stub.say({"0.temperature": 51})
+        await eventually(watch.reads(0, temperature_c=51), 20, "another")
+        assert [fact.detail["what"] for fact in watch.facts] == ["xid_79"]
+        assert watch.books.gpus["0000:77:00"].level == "broken"
+
+
+async def test_gpus_of_which_none_is_there(stub: NvmlStub) -> None:
+    stub.say(gpus=0)
+    async with Watch(None, wanted=2).at_work() as watch:
+        await eventually(watch.told("missing", bus=""), 20, "the finding")
+        assert "lists 0 of 2" in str(watch.facts[0].detail["text"])
+
+
 async def test_events_that_a_gpu_does_not_have_cost_nothing(stub: NvmlStub) -> None:
     stub.say({"0.event_types": 0, "1.error:nvmlDeviceRegisterEvents": 3})
     async with Watch(2).at_work() as watch:
@@ -278,6 +306,34 @@ async def test_a_driver_upgraded_under_a_running_system_is_a_warning(stub: NvmlS
         (fact,) = watch.facts
         assert (fact.detail["level"], fact.detail["bus"]) == ("watch", "")
         assert "new jobs fail" in str(fact.detail["text"])
+
+
+async def test_what_was_there_before_the_upgrade_is_read_on(stub: NvmlStub) -> None:
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.reads(0, temperature_c=40), 20, "a reading")
+        stub.say({"error:nvmlInitWithFlags": 18, "0.temperature": 48})
+        await eventually(watch.reads(0, temperature_c=48), 20, "a reading by the old library")
+        assert watch.facts == []
+
+
+async def test_an_unknown_error_at_the_start_is_no_word_on_the_gpus(stub: NvmlStub) -> None:
+    """As after a reload of systemd in an old container: the host is well."""
+    stub.say({"error:nvmlInitWithFlags": 999})
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.told("nvml", bus=""), 20, "the finding")
+        (fact,) = watch.facts
+        assert (fact.detail["level"], "compare with the host" in str(fact.detail["text"])) == ("unknown", True)
+
+
+async def test_gpus_that_cannot_be_asked_any_more_are_not_called_well(stub: NvmlStub) -> None:
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.reads(0, temperature_c=40), 20, "a reading")
+        watch.gpus.command = (sys.executable, "-c", "raise SystemExit(3)")
+        (process,) = watch.gpus._running
+        os.kill(process.pid, signal.SIGKILL)
+        await eventually(watch.told("unheard"), 20, "the finding")
+        assert watch.level(0) == "unknown"
+        assert "ended by itself" in watch.able["gpu"]
 
 
 @pytest.mark.parametrize(("code", "text"), [(12, "no libnvidia-ml"), (4, "may not ask")])

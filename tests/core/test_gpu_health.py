@@ -263,6 +263,19 @@ def test_a_plan_asks_each_in_its_turn_and_the_slow_ones_less_and_less() -> None:
     assert plan.asks(91.0) == [Ask("b", True)]
 
 
+def test_a_storm_of_news_makes_no_storm_of_readings() -> None:
+    plan = Plan(15.0, 60.0, 30.0, 900.0)
+    plan.place(["a"], 0.0)
+    asked = 0
+    for tick in range(100):
+        now = tick / 10
+        plan.soon("a", now)
+        for ask in plan.asks(now):
+            asked += 1
+            plan.answered(ask.bus, now, slow=ask.slow, slowly=False)
+    assert asked == 10, "at most one a second"
+
+
 def test_a_plan_sets_aside_who_hung_for_longer_each_time() -> None:
     plan = Plan(15.0, 60.0, 30.0, 900.0)
     plan.place(["a", "b"], 0.0)
