@@ -34,7 +34,7 @@ def test_only_its_child_knows_nvml() -> None:
     code = "import sys; before = set(sys.modules); import rankpulse.agent.nvml_child; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ours = {name for name in done.stdout.split() if name.startswith("rankpulse")}
-    assert ours <= {"rankpulse", "rankpulse.agent", "rankpulse.agent.nvml_child"}
+    assert ours <= {"rankpulse", "rankpulse.agent", "rankpulse.agent.nvml_child", "rankpulse.agent.nvml_gpu"}
     assert not {"asyncio", "msgspec", "threading"} & set(done.stdout.split())
 
 
