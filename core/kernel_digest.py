@@ -20,12 +20,10 @@ from rankpulse.core.kernel_reading import NONE
 IN_FULL: Final = 64  # lines of a burst that are read in full
 TABLE_MAX: Final = 4096
 _BODY: Final = "NVRM: Xid ("
-# what says the same each time: with a 154 all of it, for it may ask for another thing
-_SAME: Final = re.compile(r"NVRM: Xid \([^)]{0,64}\): (?:154,.*|\d{1,10}(?=,))", re.ASCII)
+ASKS: Final = " 154"
 # what stands before, and ends in a time: an uptime, a record of /dev/kmsg
-_TIMED: Final = re.compile(
-    r"([^;\[]{0,96})\[ {0,12}(\d{1,12}\.\d{1,9})\] |[0-7],\d{1,20},(\d{1,18}),[^;\s]{0,64};", re.ASCII
-)
+_UPTIME: Final = re.compile(r"([^;\[]{0,96})\[ {0,12}(\d{1,12}\.\d{1,9})\] ", re.ASCII)
+_RECORD: Final = re.compile(r"[0-7],\d{1,20},(\d{1,18}),[^;\s]{0,64};", re.ASCII)
 
 
 class Known(NamedTuple):
@@ -54,12 +52,18 @@ class Digest:
 
     def _others(self, texts: Iterable[str]) -> Iterator[str]:
         """The lines that are not one more of a storm; those are counted here."""
-        running, match, same, others = self._running, _SAME.match, 0, 0
+        known, same, others = self._running.get, 0, 0
+        before, clock, at = "", "?", None  # lines of the same second may have the same stamp
         for text in texts:
             start = text.find(_BODY)
-            if start >= 0 and (found := match(text, start)) and (known := running.get(found[0])):
-                clock, at = _when(text[:start])
-                if known.fault.more(at, clock, known.asked):
+            if (
+                start >= 0
+                and (end := text.find(",", start)) > 0
+                and (one := known(text[start:end]) or known(text[start:]))
+            ):
+                if (lead := text[:start]) != before:
+                    before, (clock, at) = lead, _when(lead)
+                if one.fault.more(at, clock, one.asked):
                     same += 1
                     continue
             others += 1
@@ -79,30 +83,49 @@ class Digest:
             self._running.clear()
         if fault is None or fault.in_burst < IN_FULL or reading.xid is None or reading.injected:
             return
-        found = _SAME.search(line.text)
-        if found is not None and len(self._running) < TABLE_MAX:
-            self._running[found[0]] = Known(fault, (reading.recovery_action or {}).get("to"))
+        same = _same(line.text)
+        if same and len(self._running) < TABLE_MAX:
+            self._running[same] = Known(fault, (reading.recovery_action or {}).get("to"))
+
+
+def _same(text: str) -> str:
+    """What says the same in every line of a storm: up to the number, but all of a 154, for it may ask for others."""
+    start = text.find(_BODY)
+    end = text.find(",", start) if start >= 0 else -1
+    if end < 0:
+        return ""
+    return text[start:] if text.startswith(ASKS, end - len(ASKS)) else text[start:end]
 
 
 def _when(lead: str) -> tuple[str, float | None]:
     """Clock and time by what stands before a line, as `kernel_prefix` reads it. "?": it has to be read in full."""
-    timed = _TIMED.fullmatch(lead)
+    if lead.endswith("] "):
+        return _up(lead)
+    if lead.endswith(";"):
+        record = _RECORD.fullmatch(lead)
+        return (UP, int(record[1]) / 1e6) if record else ("?", None)
+    if lead[10:11] != "T":
+        return _known(lead)
+    second, fraction = _cut(lead)
+    clock, at = _known(second)
+    return clock, at + fraction if at is not None else None
+
+
+def _up(lead: str) -> tuple[str, float | None]:
+    timed = _UPTIME.fullmatch(lead)
     if timed is None:
-        lead, fraction = _cut(lead)
-        clock, at = _known(lead)
-        return clock, at + fraction if at is not None else None
-    before, up, usec = timed.groups()
-    if usec:
-        return UP, int(usec) / 1e6
+        return _known(lead)
+    before = timed[1]
     if before and _known(_cut(before)[0] + "[0.5] ") != (UP, 0.5):
         return "?", None
-    return UP, float(up)
+    return UP, float(timed[2])
 
 
 def _cut(lead: str) -> tuple[str, float]:
     """An ISO stamp without its microseconds, and these: then it is the same for a second."""
-    if lead[10:11] == "T" and lead[19:20] in (".", ",") and lead[20:26].isdecimal() and not lead[26:27].isdecimal():
-        return lead[:19] + lead[26:], int(lead[20:26]) / 1e6
+    digits = lead[20:26]
+    if lead[10:11] == "T" and lead[19:20] in (".", ",") and digits.isdecimal() and not lead[26:27].isdecimal():
+        return lead[:19] + lead[26:], int(digits) / 1e6
     return lead, 0.0
 
 

@@ -68,8 +68,16 @@ def test_nor_where_logs_are_mixed_and_times_jump(seed: int) -> None:
     lot = random.Random(seed)
     texts = [line for lead in lot.sample(LEADS, 2) for line in storm(lead, 1500, seed)]
     lost = "NVRM: Xid (PCI:0000:00:00): 79, y"
-    for _ in range(20):
-        texts.insert(lot.randrange(len(texts)), lot.choice(["x " + lost, "12,1,2,-;" + lost, f"[ 1.0] [ 2.0] {lost}"]))
+    odd = [
+        "x " + lost,
+        "12,1,2,-;" + lost,
+        f"[ 1.0] [ 2.0] {lost}",
+        lost[:-3],
+        lost.replace(", y", "x"),
+        lost[:-3] + "9",
+    ]
+    for _ in range(60):
+        texts.insert(lot.randrange(len(texts)), lot.choice(odd))
     quick, slow = digest(texts), digest(texts, short_cut=False)
     assert {key: seen(fault) for key, fault in quick.book.faults.items()} == {
         key: seen(fault) for key, fault in slow.book.faults.items()
