@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from rankpulse.agent import folder, ledger, proc, rundir
+from rankpulse.agent import folder, health_kept, ledger, proc, rundir
 from rankpulse.agent import host as hosts
 from rankpulse.agent.arrivals import Arrivals
 from rankpulse.agent.claim import Me, NameTaken
@@ -144,6 +144,9 @@ class Agent:
         s, wanted = self._settings.gpu, self._settings.preflight.gpus
         plan = Plan(s.poll_s, s.slow_poll_s, s.retry_s, s.retry_max_s)
         self.books = GpuBooks(s, wanted, self._clock, emit, self._able, plan)
+        if self._spool:
+            health_kept.restore(self._spool, self._host.boot_id, self.books)
+        self.books.changed = self._keep_health
         self.faults = NodeFaults(self.books, s.believe_injected)
         self.books.on_xid = self.faults.event
         self.gpus = Gpus(self.books, devices=self._devices)
@@ -165,6 +168,10 @@ class Agent:
                 self.faults.line(reading, at, framed.text)
             else:
                 self.faults.known(reading, at)
+
+    def _keep_health(self) -> None:
+        if self._spool:
+            health_kept.save(self._spool, self._host.boot_id, self.books)
 
     def _open_spool(self) -> Folder | None:
         try:

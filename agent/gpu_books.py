@@ -59,6 +59,7 @@ class GpuBooks:
     able: Callable[[str, str], None]
     plan: Plan
     on_xid: OnXid | None = None  # who makes one fault of the driver's event and the kernel's lines; None: nobody does
+    changed: Callable[[], None] = lambda: None  # what was found is another now
     gpus: dict[str, GpuHealth] = field(default_factory=dict)  # by place on the bus
     book: Book = field(default_factory=Book)  # of the node: NVML as a whole, and the machine
     driver: str = ""
@@ -111,7 +112,7 @@ class GpuBooks:
     # -- what others tell ---------------------------------------------------------------------------------------
     def fault(self, bus: str, code: int, words: str, action: str, role: str, at: float, count: int = 1) -> None:
         """An Xid, once for all that told of it. `bus`: dddd:bb:dd."""
-        gpu = self.gpus.get(bus) or self._add(bus)  # not asked for: a container hears of GPUs that are not its own
+        gpu = self.known(bus)  # not asked for: a container hears of GPUs that are not its own
         self.told(gpu.fault(code, words, action, role, at, count), gpu)
         self.plan.soon(bus, self.clock.monotonic())
 
@@ -135,8 +136,7 @@ class GpuBooks:
         """These are there, and no others; each is to be asked."""
         listed = list(buses)
         for bus in listed:
-            if bus not in self.gpus:
-                self._add(bus)
+            self.known(bus)
         self.plan.place(listed, self.clock.monotonic())
         have, at = len(listed), self.clock.utc()
         if self.wanted > have:
@@ -155,6 +155,8 @@ class GpuBooks:
             self.changes += 1
             more: dict[str, Scalar] = {"injected": True} if injected else {}
             self.tell(Fact(GPU_FAULT, detail=gpu_told.detail(change, gpu) | more))
+        if changes:
+            self.changed()
 
     # -- NVML as a whole ----------------------------------------------------------------------------------------
     def _started(self, driver: str) -> None:
@@ -178,7 +180,9 @@ class GpuBooks:
             unknown = Condition(UNKNOWN, INSPECT, f"NVML does not start: error {code} ({text}); compare with the host")
             self.told(self.book.found("nvml", _NOT_STARTING.get(code, unknown), self.clock.utc()))
 
-    def _add(self, bus: str) -> GpuHealth:
-        gpu = self.gpus[bus] = GpuHealth(bus, Memory(self.settings.corrected_per_s, self.settings.slow_call_s))
-        self.changes += 1
-        return gpu
+    def known(self, bus: str) -> GpuHealth:
+        """Its book, begun where there is none."""
+        if bus not in self.gpus:
+            self.gpus[bus] = GpuHealth(bus, Memory(self.settings.corrected_per_s, self.settings.slow_call_s))
+            self.changes += 1
+        return self.gpus[bus]

@@ -117,6 +117,31 @@ async def test_an_xid_is_told_in_the_store_on_the_page_and_on_the_socket(
     assert said["values"][NvmlStub.bus(1)]["power_mw"] == 300_000
 
 
+async def test_a_restart_of_the_agent_clears_nothing(run_dir: str, store: MemoryStore, stub: NvmlStub) -> None:
+    async with Desk(run_dir, store, devices=eight(2), gpu=QUICK).at_work() as first:
+        await eventually(lambda: first.agent.capabilities.get("gpu_events") == "ok", 20, "events")
+        stub.event(1, 79)
+
+        async def broken() -> bool:
+            return await _level(first, 1) == "broken"
+
+        await eventually(broken, 20, "the fault")
+        told = (await first.observations(GPU_FAULT))[0]
+    async with Desk(run_dir, store, devices=eight(2), gpu=QUICK).at_work() as second:
+
+        async def read() -> bool:
+            known = await second.health()
+            return bool(known and known.inc == 2 and known.gpus[0].level == "ok")
+
+        await eventually(read, 20, "what the next agent tells")
+        known = await second.health()
+        assert known
+        assert (known.gpus[1].level, known.gpus[1].xids) == ("broken", {"79": 1})
+        assert known.gpus[1].findings[0].first_at <= told.at
+        assert len(await second.observations(GPU_FAULT)) == 1, "it is not told again"
+        assert second.agent.health.show(0)["gpus"][1]["level"] == "broken"
+
+
 async def test_an_agent_without_gpus_says_and_starts_nothing(run_dir: str, store: MemoryStore) -> None:
     async with Desk(run_dir, store, devices=Devices(lambda: False, lambda: None)).at_work() as desk:
         await eventually(desk.state, 10, "the state")
