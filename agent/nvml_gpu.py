@@ -24,6 +24,7 @@ _FIELDS: Final = {
     "power_brake_ns": 271,
 }  # fmt: skip
 _SLOW_FIELDS: Final = {
+    "nvlink_crc_flit": 38, "nvlink_crc_data": 45, "nvlink_replay": 52, "nvlink_recovery": 59, "nvlink_ecc": 160,
     "retired_corrected": 29, "retired_uncorrected": 30, "retired_pending": 31, "links": 91, "remap_corrected": 142,
     "remap_uncorrected": 143, "remap_pending": 144, "remap_failed": 145, "pcie_correctable": 173,
     "pcie_nak_received": 174, "pcie_receiver": 175, "pcie_bad_tlp": 176, "pcie_nak_sent": 177, "pcie_bad_dllp": 178,
@@ -181,7 +182,16 @@ class Gpu:
         wanted = [(number, link) for link in range(count) for number in _LINK_FIELDS.values()]
         found = self._ask("links", lambda: self._values(wanted)) or {}
         named = [{name: found.get((number, link)) for name, number in _LINK_FIELDS.items()} for link in range(count)]
-        return [{name: value for name, value in row.items() if value is not None} for row in named]
+        rows = [{name: value for name, value in row.items() if value is not None} for row in named]
+        return rows if any("state" in row for row in rows) else self._with_states(rows)
+
+    def _with_states(self, rows: list[dict[str, float]]) -> list[dict[str, float]]:
+        """Before Hopper a link's state is no field."""
+        state = self._nvml.nvmlDeviceGetNvLinkState
+        for link, row in enumerate(rows):
+            told = self._ask("link_state", partial(state, self.handle, link))
+            row |= {} if told is None else {"state": told}
+        return rows
 
     def _fields(self, table: dict[str, int]) -> dict[str, float]:
         """In one call. What this GPU does not tell is left out: unknown, not zero."""

@@ -174,11 +174,13 @@ def _links(reading: Reading) -> Verdict:
 
 def _recoveries(reading: Reading) -> Verdict:
     """Per link: one that recovers again and again is about to fail, days before."""
-    links = reading.said.links
-    if not links:
+    links, before = reading.said.links or (), "nvlink_errors" in reading.memory.open
+    total = reading.get("nvlink_recovery")  # of all links together: what generations before Hopper tell
+    if not links and total is None:
         return None
-    before = "nvlink_errors" in reading.memory.open
     found = [_link(reading, number, link, before=before) for number, link in enumerate(links)]
+    rate = reading.memory.rates.add("links", total, reading.now, _HOUR_S)
+    found += ["its NVLinks recover again and again"] if rate.too_fast(_RECOVERIES_PER_S, before=before) else []
     texts = [text for text in found if text]
     return Condition(WATCH, INSPECT, "; ".join(texts)[:150]) if texts else CLEAR
 

@@ -95,7 +95,10 @@ def _of(gpu: GpuHealth) -> Iterable[tuple[str, tuple[str, ...], float]]:
 
 
 def _of_links(gpu: GpuHealth) -> Iterable[tuple[str, tuple[str, ...], float]]:
-    """Counters of every kind that this generation has."""
+    """Counters of every kind that this generation has; `all`: of all links together."""
+    for name, value in gpu.values.items():
+        if name.startswith("nvlink_"):
+            yield "rankpulse_gpu_nvlink_errors", ("all", name.removeprefix("nvlink_")), value
     for number, link in enumerate(gpu.links):
         for name, value in link.items():
             if name == "state":

@@ -87,6 +87,17 @@ async def test_what_is_read(stub: NvmlStub) -> None:
     assert watch.able["gpu"] == ""
 
 
+async def test_links_of_the_generations_before_hopper(stub: NvmlStub) -> None:
+    """Their states are no fields, and their counters those of all links together."""
+    stub.say({"field:91": 2, "field:59": 7, "link_state@0": 1, "link_state@1": 1})
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.reads(0, nvlink_recovery=7), 20, "a reading")
+        gpu = watch.books.gpus[NvmlStub.bus(0)]
+        assert gpu.links == ({"state": 1}, {"state": 1})
+        stub.say({"link_state@1": 0})
+        await eventually(watch.told("nvlink_down"), 20, "the link")
+
+
 async def test_what_is_not_supported_is_unknown_and_never_zero(stub: NvmlStub) -> None:
     stub.say({"error:nvmlDeviceGetSramEccErrorStatus": 3, "error:nvmlDeviceGetPowerUsage": 3})
     async with Watch(1).at_work() as watch:

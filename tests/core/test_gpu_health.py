@@ -197,6 +197,11 @@ def test_a_link_that_recovers_again_and_again_is_an_early_warning(kind: str) -> 
     )  # fmt: skip
 
 
+def test_links_that_are_only_counted_together_are_an_early_warning_too() -> None:
+    assert Story().grows("nvlink_recovery", 0.05, times=200).open == ["nvlink_errors"]
+    assert Story().grows("nvlink_recovery", 0.001, times=200).open == []
+
+
 def test_a_fabric_that_is_not_joined_in_minutes() -> None:
     story = Story().reads(fabric_state=2, times=10)
     assert story.open == []

@@ -187,6 +187,13 @@ int nvmlDeviceGetGpuFabricInfoV(void *h, struct fabric *f) {
     f->state = value(n, "fabric_state", 3); f->mask = value(n, "fabric_mask", 0);
     if (f->version >> 24 == 3) f->summary = value(n, "fabric_summary", 1);
     return OK; }
+int nvmlDeviceGetNvLinkState(void *h, unsigned link, unsigned *up) {
+    char name[32];
+    ENTER(number(h));
+    snprintf(name, sizeof name, "link_state@%u", link);
+    long long found = value(number(h), name, NOTHING);
+    if (found == NOTHING) return NOT_SUPPORTED;
+    *up = found; return OK; }
 int nvmlDeviceGetRepairStatus(void *h, unsigned v[3]) {
     ENTER(number(h)); return NOT_SUPPORTED; }
 struct process { unsigned pid; unsigned long long used; unsigned gi, ci; };
