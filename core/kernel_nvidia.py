@@ -70,6 +70,8 @@ def xid(text: str) -> Reading | None:
     digits, pid, name = found["code"], found["pid"], found["name"]
     if found.end("code") == len(text.rstrip()) and xid_catalogue.may_go_on(digits):
         return None  # cut within its number
+    if not (found["bus"] or found["alone"]) and len(digits) > 2:
+        return None  # drivers that named no device knew no such codes
     body = text[found.end() :] if name is None else ""
     if name is not None:
         name, body = _named(name)

@@ -254,6 +254,7 @@ def test_what_was_written_into_the_log_is_marked(around: str) -> None:
         "NVRM: Xid (PCI:0000:05:00): 7x, a",
         "NVRM: Xid (invalid): some error",
         "NVRM: Xid error: 79, GPU",
+        "NVRM: Xid: 24007, Fatal, Link 28 sour (43, pid: 5678)",
         "NVRM: Xid (PCI:0000:05): 79, GPU",
         "NVRM: XID 79",
         "NVRM: Xid (PCI:0000:05:00): -79, GPU",
