@@ -19,7 +19,7 @@ from rankpulse.agent.facts import Fact, build_beat
 from rankpulse.agent.folder import Folder
 from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.gpu_devices import Devices
-from rankpulse.agent.gpus import Gpus
+from rankpulse.agent.gpu_watch import Gpus
 from rankpulse.agent.health import HealthTold
 from rankpulse.agent.host_watch import HostWatch
 from rankpulse.agent.kmsg import KernelLog

@@ -8,7 +8,11 @@ from rankpulse.agent.clock import Clock
 from rankpulse.agent.facts import Fact
 from rankpulse.core import gpu_told
 from rankpulse.core import xid_catalogue as catalogue
-from rankpulse.core.findings import (
+from rankpulse.core.gpu_health import GpuHealth
+from rankpulse.core.gpu_plan import Plan
+from rankpulse.core.gpu_reading import NO_PYNVML, Said, bus_id
+from rankpulse.core.gpu_rules import Memory
+from rankpulse.core.health_book import (
     BROKEN,
     INSPECT,
     REBOOT,
@@ -21,10 +25,6 @@ from rankpulse.core.findings import (
     Condition,
     Verdict,
 )
-from rankpulse.core.gpu_health import GpuHealth
-from rankpulse.core.gpu_plan import Plan
-from rankpulse.core.gpu_reading import NO_PYNVML, Said, bus_id
-from rankpulse.core.gpu_rules import Memory
 from rankpulse.core.records import GPU_FAULT, Scalar
 from rankpulse.core.settings import GpuSettings
 

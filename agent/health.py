@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from rankpulse.agent.gpus import Gpus
+from rankpulse.agent.gpu_watch import Gpus
 from rankpulse.agent.host_watch import HostWatch
 from rankpulse.core import gpu_told
 from rankpulse.core.records import NodeHealth

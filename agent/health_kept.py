@@ -7,10 +7,10 @@ import msgspec
 
 from rankpulse.agent.folder import Folder
 from rankpulse.agent.gpu_books import GpuBooks
-from rankpulse.core.findings import Finding
 from rankpulse.core.gpu_health import XidCount
 from rankpulse.core.gpu_reading import Identity, bus_id
 from rankpulse.core.gpu_told import findings
+from rankpulse.core.health_book import Finding
 from rankpulse.core.records import HealthFinding
 
 _NAME: Final = "gpus.health"

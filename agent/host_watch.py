@@ -11,7 +11,7 @@ from typing import Final
 from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.preflight_look import Asked, Look
 from rankpulse.core import host_rules
-from rankpulse.core.findings import CLEAR, INSPECT, SICK, WATCH, Condition
+from rankpulse.core.health_book import CLEAR, INSPECT, SICK, WATCH, Condition
 from rankpulse.core.host_rules import Port, Ports, Stuck, Waiting
 from rankpulse.core.preflight import FAIL, OK
 

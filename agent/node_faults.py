@@ -12,7 +12,7 @@ from rankpulse.core import kernel_reading as kr
 from rankpulse.core import xid_catalogue as catalogue
 from rankpulse.core.fault_book import Book
 from rankpulse.core.faults import NVML, Fault, Key, Seen
-from rankpulse.core.findings import (
+from rankpulse.core.health_book import (
     BROKEN,
     CLEAR,
     INSPECT,

@@ -7,7 +7,9 @@ reboot begins with an empty book.
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from rankpulse.core.findings import (
+from rankpulse.core.gpu_reading import Identity, Said
+from rankpulse.core.gpu_rules import Memory, Reading, verdicts
+from rankpulse.core.health_book import (
     BROKEN,
     INSPECT,
     OK,
@@ -24,8 +26,6 @@ from rankpulse.core.findings import (
     heaviest,
     worst,
 )
-from rankpulse.core.gpu_reading import Identity, Said
-from rankpulse.core.gpu_rules import Memory, Reading, verdicts
 
 CAUSE, UNLISTED = "cause", "unknown"  # what the catalogue says of a code; of others: consequence | informational
 _XIDS_MAX: Final = 64

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from rankpulse.core.findings import (
+from rankpulse.core.gpu_rates import Rates
+from rankpulse.core.gpu_reading import Said
+from rankpulse.core.health_book import (
     BROKEN,
     CLEAR,
     IGNORE,
@@ -17,8 +19,6 @@ from rankpulse.core.findings import (
     Condition,
     Verdict,
 )
-from rankpulse.core.gpu_rates import Rates
-from rankpulse.core.gpu_reading import Said
 
 # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION by its number: no order of severity, and labels differ between drivers
 RECOVERY: Final[Mapping[int, tuple[str, str, str]]] = {

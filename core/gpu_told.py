@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rankpulse.core.findings import Book, Change, Finding
 from rankpulse.core.gpu_health import GpuHealth
+from rankpulse.core.health_book import Book, Change, Finding
 from rankpulse.core.records import GpuRow, HealthFinding, Scalar
 
 OVER_TOLD: Final = 8  # findings that are over, of each

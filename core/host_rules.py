@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rankpulse.core.findings import CLEAR, INSPECT, SICK, WATCH, Condition, Verdict
+from rankpulse.core.health_book import CLEAR, INSPECT, SICK, WATCH, Condition, Verdict
 from rankpulse.core.words import printable
 
 _PRESSURE, _EASED = 10.0, 2.5  # percent of a minute in which every process waited for memory

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankpulse.core.findings import CHANGED, CLEARED, OPENED, SEEN, Book, Condition
 from rankpulse.core.gpu_health import GpuHealth
 from rankpulse.core.gpu_plan import Ask, Plan
 from rankpulse.core.gpu_reading import Identity, Said, bus_id, parse
 from rankpulse.core.gpu_rules import Memory
+from rankpulse.core.health_book import CHANGED, CLEARED, OPENED, SEEN, Book, Condition
 from rankpulse.core.host_rules import Port, Ports, Stuck, Waiting, of_pressure, pressure
 from rankpulse.core.settings import GpuSettings
 

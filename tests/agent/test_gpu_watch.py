@@ -17,10 +17,10 @@ from rankpulse.agent.clock import Clock
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.gpu_devices import Devices
-from rankpulse.agent.gpus import Gpus
+from rankpulse.agent.gpu_watch import Gpus
 from rankpulse.agent.nvml_process import NvmlProcess
-from rankpulse.core.findings import CLEARED, OPENED, SEEN
 from rankpulse.core.gpu_plan import Plan
+from rankpulse.core.health_book import CLEARED, OPENED, SEEN
 from rankpulse.core.settings import GpuSettings
 
 pytestmark = pytest.mark.live
