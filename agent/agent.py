@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from rankpulse.agent import folder, ledger, proc, rundir
+from rankpulse.agent import folder, health_kept, ledger, proc, rundir
 from rankpulse.agent import host as hosts
 from rankpulse.agent.arrivals import Arrivals
 from rankpulse.agent.claim import Me, NameTaken
@@ -17,10 +17,18 @@ from rankpulse.agent.clock import Clock
 from rankpulse.agent.endpoints import Endpoints
 from rankpulse.agent.facts import Fact, build_beat
 from rankpulse.agent.folder import Folder
+from rankpulse.agent.gpu_books import GpuBooks
+from rankpulse.agent.gpu_devices import Devices
+from rankpulse.agent.gpu_watch import Gpus
+from rankpulse.agent.health import HealthTold
+from rankpulse.agent.host_watch import HostWatch
+from rankpulse.agent.kmsg import KernelLog
 from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
+from rankpulse.agent.node_faults import NodeFaults
 from rankpulse.agent.outbox import Outbox
+from rankpulse.agent.preflight_look import Look
 from rankpulse.agent.probe import ProbeServer
 from rankpulse.agent.publish import Publisher
 from rankpulse.agent.report import Report
@@ -29,6 +37,9 @@ from rankpulse.agent.together import Together
 from rankpulse.agent.watch import Workers
 from rankpulse.core import look_evidence, records
 from rankpulse.core.addresses import hosts_of
+from rankpulse.core.gpu_plan import Plan
+from rankpulse.core.kernel_log import of_message
+from rankpulse.core.kernel_prefix import Framed
 from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings, run_dir
@@ -41,12 +52,14 @@ _STATES_EVERY_S: Final = 0.25
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
+_LIVE_S: Final = 10.0  # a record of the kernel that is younger was read as it came
 
 
 class Agent:
     """One agent over a store. `run` returns an exit code: 0 after `stop` was set, 2 or 3 when it could not serve.
 
-    `sees_all`: whether every process of the machine is visible (None: find out). Raises `BadName` for a bad node name.
+    `sees_all`: whether every process of the machine is visible (None: find out); `devices`: which GPUs it has. Raises
+    `BadName` for a bad node name.
     """
 
     def __init__(
@@ -60,9 +73,10 @@ class Agent:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         sees_all: bool | None = None,
+        devices: Devices | None = None,
     ) -> None:
         self._settings, self._store, self._stop, self._log, self._clock = settings, store, stop, log, clock or Clock()
-        self._host = host or hosts.read()
+        self._host, self._devices = host or hosts.read(), devices or Devices()
         self.node = check_node(settings.agent.node or self._host.name)
         self.run_dir = os.path.abspath(run_dir(settings.agent, os.environ))
         self.capabilities: dict[str, str] = {"host": "ok"}
@@ -109,6 +123,7 @@ class Agent:
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
         self._settled = False
+        self._watch_hardware(emit)
         self.publisher = self._publisher()
         self.together = self._together(emit)
         self.together.load()
@@ -118,10 +133,45 @@ class Agent:
         orders = self.together.orders
         self.probe = self._probe_server() if self._settings.probe.listen else None
         probes = self.probe.counts if self.probe else {}
-        self._report = Report(self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, probes)
+        self._report = Report(
+            self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, probes
+        )
         listen, sessions = self._settings.agent.listen, self.together.sessions()
         self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions, self.probe)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
+
+    def _watch_hardware(self, emit: Callable[[Fact], None]) -> None:
+        s, wanted = self._settings.gpu, self._settings.preflight.gpus
+        plan = Plan(s.poll_s, s.slow_poll_s, s.retry_s, s.retry_max_s)
+        self.books = GpuBooks(s, wanted, self._clock, emit, self._able, plan)
+        if self._spool:
+            health_kept.restore(self._spool, self._host.boot_id, self.books)
+        self.books.changed = self._keep_health
+        self.faults = NodeFaults(self.books, s.believe_injected)
+        self.books.on_xid = self.faults.event
+        self.gpus = Gpus(self.books, devices=self._devices)
+        self._kernel_log = KernelLog(s.kernel_log, self._host.boot_id, self._spool, self._kernel_said, self._able)
+        self._host_watch = HostWatch(self.books, Look(self._settings.preflight, gpus=False))
+        self.health = HealthTold(self.node, self._host.name, self.gpus, self._host_watch, s.publish_s)
+
+    def _kernel_said(self, records: list[tuple[Framed, bool]]) -> None:
+        """What an earlier agent has told already is known, and not told again.
+
+        The kernel's stamps run away from the clock by seconds over months: what comes now is of now.
+        """
+        now, utc = self._clock.monotonic(), self._clock.utc()
+        for framed, fresh in records:
+            age = now - framed.at if framed.at is not None else 0.0
+            at = utc - age if age > _LIVE_S else utc
+            reading = of_message(framed)
+            if fresh:
+                self.faults.line(reading, at, framed.text)
+            else:
+                self.faults.known(reading, at)
+
+    def _keep_health(self) -> None:
+        if self._spool:
+            health_kept.save(self._spool, self._host.boot_id, self.books)
 
     def _open_spool(self) -> Folder | None:
         try:
@@ -145,6 +195,7 @@ class Agent:
             self.outbox,
             self._make_beat,
             self._make_state,
+            self.health,
         )
 
     def _probe_server(self) -> ProbeServer:
@@ -243,6 +294,9 @@ class Agent:
             self._kept_up("processes", self._states_for_ever),
             self._kept_up("rendezvous", self.together.run),
             self._kept_up("endpoints", self._endpoints.keep),
+            self._kept_up("gpu", self.gpus.run),
+            *([self._kept_up("kernel_log", self._kernel_log.run)] if self._settings.gpu.kernel_log else []),
+            self._kept_up("machine", self._host_watch.run),
         ]
 
     async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:

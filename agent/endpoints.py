@@ -67,13 +67,16 @@ class Endpoints:
     async def _open_socket(self) -> None:
         if self._socket:
             await self._socket.close()
-        answers = {"ping": self._report.ping, "runs": self._report.runs}
+        report = self._report
+        answers = {"ping": report.ping, "runs": report.runs, "hardware": report.hardware.show}
         self._socket = LocalSocket(self._path, answers, self._sessions)
         await self._socket.open()
 
     async def _open_http(self) -> None:
         await _end(self._http)
-        self._http = HttpServer(CatalogueCollector(catalogue.AGENT, self._metrics), self._report.health)
+        self._http = HttpServer(
+            CatalogueCollector((*catalogue.AGENT, *catalogue.GPU, *catalogue.HOST), self._metrics), self._report.health
+        )
         await self._http.open(self._listen)
 
     async def _open_probe(self) -> None:

@@ -6,6 +6,7 @@ import platform
 import re
 import resource
 import socket
+from functools import cache
 from importlib import metadata
 from typing import Final, NamedTuple
 
@@ -69,7 +70,9 @@ def exit_codes(kernel: str) -> str:
     return f"kernel {kernel} tells them only until the launcher has collected its worker (6.15 and later always do)"
 
 
+@cache
 def version() -> str:
+    """It costs a file to read, and is asked for all the time."""
     try:
         return metadata.version("rankpulse")
     except metadata.PackageNotFoundError:

@@ -19,6 +19,7 @@ _ENVIRON_MAX = 1 << 20
 _RECOVERY_ACTION = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: no name for it in older bindings
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by value type
 _NO_PYNVML = -1
+_COUNTERS = ("link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards")
 
 
 def main(request: str) -> None:
@@ -27,6 +28,8 @@ def main(request: str) -> None:
     asked = json.loads(request)
     if asked.get("dirs"):
         tell("dirs", [space(path) for path in asked["dirs"]])
+    if asked.get("ports"):
+        tell("ports", list(ports(asked["ports"])))
     if asked.get("holders"):
         tell("holders", list(holders(*asked["holders"])))
     if asked.get("gpus"):
@@ -54,6 +57,27 @@ def space(path: str, *, entering: bool = True) -> dict[str, Any]:
         "read_only": bool(found.f_flag & os.ST_RDONLY),
         "files_left": found.f_favail if found.f_files else None,
     }
+
+
+def ports(root: str) -> Iterator[dict[str, Any]]:
+    """As `core.host_rules.Port`. A card in trouble may hold up whoever reads its counters."""
+    for card in sorted(os.listdir(root)):
+        for number in sorted(os.listdir(f"{root}/{card}/ports")):
+            place = f"{root}/{card}/ports/{number}"
+            counters = {name: _number(f"{place}/counters/{name}") for name in _COUNTERS}
+            told = {name: value for name, value in counters.items() if value is not None}
+            yield {"name": f"{card}/{number}", "state": _line(f"{place}/state"), "counters": told}
+
+
+def _line(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.readline(200).strip()
+    return ""
+
+
+def _number(path: str) -> int | None:
+    found = _line(path)
+    return int(found) if found.isdecimal() else None
 
 
 # -- processes that hold a GPU ------------------------------------------------------------------------------------

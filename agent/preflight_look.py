@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from rankpulse.core import preflight
+from rankpulse.core.host_rules import Port
 from rankpulse.core.preflight import FAIL, OK, UNKNOWN, Finding, Gpus, Holder, Space
 from rankpulse.core.settings import PreflightSettings
 from rankpulse.core.words import printable
@@ -25,6 +26,7 @@ _LINE_MAX: Final = 4 << 20
 _DIES_S: Final = 1.0
 _HANGS: Final = {  # what does not answer, as a finding
     "dirs": ("checkpoint directory", FAIL, "its file system does not answer", "look at the mount"),
+    "ports": ("network", FAIL, "a network card does not answer", "see the kernel's log for its driver"),
     "holders": ("leftovers", UNKNOWN, "a process of this node holds up who looks at it", "see `ps` for state D"),
     "gpus": ("gpu", FAIL, "the GPU driver does not answer", "see the kernel's log for Xid 119; reboot"),
     "collective": ("collective", FAIL, "a sum over two GPUs does not end", "try NCCL_P2P_DISABLE=1, then nccl-tests"),
@@ -44,6 +46,7 @@ class Seen(NamedTuple):
 
     findings: tuple[Finding, ...]
     holders: tuple[Holder, ...] = ()
+    ports: tuple[Port, ...] = ()
 
 
 class _Ran(NamedTuple):
@@ -72,6 +75,8 @@ class Look:
     child: Sequence[str] = CHILD
     collective: Sequence[str] = COLLECTIVE
     devices: str = DEVICES
+    ports: str = ""  # a directory of network cards to look at, too
+    gpus: bool = True  # whether GPUs are looked at, where there are any
     end: Callable[[Process], Awaitable[None]] = end_child
     _stuck: dict[str, Process] = field(default_factory=dict)  # by what hangs: given up, killed, and there still
     _hung: tuple[Finding, float] | None = None  # what did not answer, and until when that answers others, too
@@ -82,7 +87,7 @@ class Look:
         return bool(self.settings.checkpoint_dir) or self._has_gpus()
 
     def _has_gpus(self) -> bool:
-        return bool(self.settings.gpus or self.settings.collective or _there(self.devices))
+        return self.gpus and bool(self.settings.gpus or self.settings.collective or _there(self.devices))
 
     async def at(self, asked: Asked) -> Seen:
         """One look. Raises nothing; takes no longer than the settings say."""
@@ -102,6 +107,8 @@ class Look:
         wanted: dict[str, Any] = {}
         if self.settings.checkpoint_dir:
             wanted["dirs"] = [self.settings.checkpoint_dir]
+        if self.ports:
+            wanted["ports"] = self.ports
         if asked.run_uid:
             wanted["holders"] = [asked.uid, asked.run_uid, self.devices]
         if self._has_gpus():
@@ -113,7 +120,8 @@ class Look:
                 findings.append(self._missing(what, ran))
                 break  # what comes after it was not reached
             findings += self._of(what, ran.told[what])
-        return Seen(tuple(findings), _as(tuple[Holder, ...], ran.told.get("holders", ())) or ())
+        holders = _as(tuple[Holder, ...], ran.told.get("holders", ())) or ()
+        return Seen(tuple(findings), holders, _as(tuple[Port, ...], ran.told.get("ports", ())) or ())
 
     async def _add_up(self) -> Finding:
         ran = await self._run(self.collective, self.settings.collective_timeout_s)

@@ -7,7 +7,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ from rankpulse.agent.log import Log
 from rankpulse.agent.outbox import Entry, Outbox
 from rankpulse.core import codec
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import Beat, NodeState
+from rankpulse.core.records import Beat, NodeHealth, NodeState
 from rankpulse.store.api import Guard, Lease, LeaseLost, Put, Store, StoreError, Uncertain
 
 STATE_EVERY_S: Final = 15.0
@@ -34,9 +34,20 @@ class Figures:
     acknowledged_at: float | None = None
 
 
+class Health(Protocol):
+    """What the node's hardware tells."""
+
+    def due(self, now: float, inc: int) -> bool: ...
+
+    def record(self, inc: int, at: float) -> NodeHealth: ...
+
+    def written(self, record: NodeHealth, now: float) -> None: ...
+
+
 @dataclass(slots=True)
 class Publisher:
-    """One per agent. `make_beat(inc, seq, at)` and `make_state(inc, at)` are asked anew for each write."""
+    """One per agent. `make_beat(inc, seq, at)` and `make_state(inc, at)` are asked anew for each write; `health` is
+    asked with every beat whether it has something to tell."""
 
     store: Store
     keys: Keys
@@ -48,6 +59,7 @@ class Publisher:
     outbox: Outbox
     make_beat: Callable[[int, int, float], Beat]
     make_state: Callable[[int, float], NodeState]
+    health: Health | None = None
     figures: Figures = field(default_factory=Figures)
     held: Held | None = None
     _lease: Lease | None = None
@@ -142,6 +154,7 @@ class Publisher:
             try:
                 await self._beat()
                 await self._state_if_changed()
+                await self._health_if_due()
                 await self._renew()
                 self._good("beats")
             except StoreError as error:
@@ -176,6 +189,15 @@ class Publisher:
             return
         if await self._fenced(Put(self.keys.state(self.me.node), codec.encode(state))):
             self._state, self._state_at = state, now
+
+    async def _health_if_due(self) -> None:
+        assert self.held is not None
+        now = self.clock.monotonic()
+        if self.health is None or not self.health.due(now, self.held.inc):
+            return
+        record = self.health.record(self.held.inc, self.clock.utc())
+        if await self._fenced(Put(self.keys.health(self.me.node), codec.encode(record))):
+            self.health.written(record, now)
 
     async def _fenced(self, put: Put) -> bool:
         """Write if the name is still ours; else find out whose it is."""

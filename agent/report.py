@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankpulse.agent import host as hosts
+from rankpulse.agent.health import HealthTold
 from rankpulse.agent.http import Samples
 from rankpulse.agent.orders import Orders
 from rankpulse.agent.outbox import Outbox
@@ -22,6 +23,7 @@ class Report:
     outbox: Outbox
     orders: Orders
     capabilities: Mapping[str, str]
+    hardware: HealthTold
     probes: Mapping[str, int] = field(default_factory=dict)  # direct looks by result
 
     def ping(self, _uid: int) -> dict[str, Any]:
@@ -45,7 +47,7 @@ class Report:
         }
 
     def metrics(self, now: float, refused: int) -> dict[str, Samples]:
-        """Samples by metric name, as named in `core.catalogue.AGENT`."""
+        """Samples by metric name, as named in `core.catalogue.AGENT` and `GPU`."""
         node, figures = (self.node,), self.publisher.figures
         single = {
             "incarnation": self.publisher.inc,
@@ -66,7 +68,7 @@ class Report:
             (self.node, source): float(state == "ok") for source, state in self.capabilities.items()
         }
         samples["rankpulse_agent_probes"] = {(self.node, result): n for result, n in self.probes.items()}
-        return samples
+        return samples | self.hardware.samples()
 
 
 def _row(worker: Worker) -> dict[str, Any]:

@@ -56,6 +56,7 @@ async def run(settings: Settings) -> AsyncIterator[Check]:
         yield check
     yield await _agent(settings)
     yield _shared_memory(run_dir(settings.agent, os.environ))
+    yield kernel_log(settings.gpu.kernel_log)
     yield _share_variable()
     yield await _torch()
 
@@ -171,6 +172,19 @@ def _shared_memory(path: str) -> Check:
             "free space there, or set agent.run_dir",
         )
     return Check("run directory", OK, f"{path} can be written" if where == path else f"{path} can be made")
+
+
+def kernel_log(path: str) -> Check:
+    """Whether whoever asks may read it; the agent may be somebody else."""
+    if not path:
+        return Check("kernel log", OK, "it is not read: gpu.kernel_log is empty")
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}. XIDs are heard of through the journal or NVML alone"
+        remedy = f"let the agent read it: root or CAP_SYSLOG, and in a container the host's {path}"
+        return Check("kernel log", WARN, text, remedy)
+    return Check("kernel log", OK, f"{path} can be read")
 
 
 def _share_variable() -> Check:

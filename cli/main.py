@@ -55,6 +55,7 @@ Measure on this machine what rankpulse costs and how well it detects. Each print
 \b
   rankpulse bench pulse                 seconds: what pulse.step() costs the training loop
   rankpulse bench engine --quick        half a minute: what a heartbeat and a tick cost the monitor
+  rankpulse bench kmsg                  a minute: what a storm of XID lines costs who reads the kernel's log
   rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
   rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
   rankpulse bench recovery              minutes: from a fault to the next step, beside torchrun; needs torch
@@ -368,6 +369,61 @@ def preflight(
     raise typer.Exit(1 if refusal(findings) else 0)
 
 
+@app.command()
+def gpu(
+    config: Config = None,
+    run_dir: RunDir = None,
+    processes: Annotated[bool, typer.Option(help="Also who holds their memory: asks the driver anew.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Look now, whatever the agent of this node knows.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The GPUs of this node and their health: as its agent knows them, else by a look now. Exit code 1: one is ill.
+
+    Example: rankpulse gpu --json
+    """
+    settings = _settings(config, run_dir=run_dir)
+    from rankpulse.cli import gpu as room
+    from rankpulse.cli import show
+
+    known = asyncio.run(room.looked(settings, ask_agent=not now, processes=processes))
+    if as_json:
+        show.as_json(known)
+    else:
+        for line in room.lines(known):
+            typer.echo(line)
+    raise typer.Exit(1 if room.bad(known) else 0)
+
+
+@app.command()
+def xid(
+    code: Annotated[int, typer.Argument(min=0, max=10**9, help="The number after `Xid (PCI:...):`, or after `SXid`.")],
+    switch: Annotated[bool, typer.Option("--sxid", help="Of an NVSwitch, also where an XID has the number.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What a code of NVIDIA's driver means, whom it speaks against, and what to do about it. Needs no GPU.
+
+    Example: rankpulse xid 79
+    """
+    from rankpulse.cli import xid as room
+
+    room.run(code, switch, as_json)
+
+
+@app.command()
+def kmsg(
+    log: Annotated[str, typer.Argument(metavar="FILE", help="A log of the kernel, in any of its forms; '-': stdin.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line of the log, nothing else.")] = False,
+) -> None:
+    """What a kernel log tells of GPUs, links, cards and memory: faults, with what follows from them, and what to do.
+
+    Example: dmesg | rankpulse kmsg -
+    Example: journalctl -k -b -1 -o short-iso | rankpulse kmsg - --json
+    """
+    from rankpulse.cli import kmsg as room
+
+    room.run(log, as_json)
+
+
 @app.command("config")
 def show_config(
     config: Config = None,
@@ -463,6 +519,22 @@ def bench_engine(
     from rankpulse.bench.engine import run
 
     raise typer.Exit(run(as_json, quick))
+
+
+@bench_app.command("kmsg")
+def bench_kmsg(
+    lines: Annotated[int, typer.Option(min=1000, help="Of the storm.")] = 800_000,
+    fuzz: Annotated[int, typer.Option(metavar="N", help="Instead: read so many broken lines.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same lines.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """A storm of XID lines through `rankpulse kmsg`: time, memory, faults; or lines broken at random, to break it.
+
+    Example: rankpulse bench kmsg; rankpulse bench kmsg --fuzz 1000000
+    """
+    from rankpulse.bench.kmsg import run
+
+    run(lines, fuzz, seed, as_json)
 
 
 @bench_app.command("detect")

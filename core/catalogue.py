@@ -43,6 +43,73 @@ AGENT: Final = (
     ),
 )
 
+_GPU: Final = ("gpu", "UUID", "pci_bus_id", "Hostname")  # as the field's exporters call them
+
+
+def _gpu(name: str, type_: str, help_: str, more: tuple[str, ...] = (), unit: str = "") -> Metric:
+    return Metric(f"rankpulse_gpu_{name}", type_, (*_GPU, *more), unit, help_)
+
+
+GPU: Final = (
+    _gpu("info", "gauge", "Always 1; which GPU this is.", ("modelName",)),
+    _gpu("health", "gauge", "0 ok, 1 watch, 2 unknown, 3 sick, 4 broken: the worst of what is open."),
+    _gpu("finding", "gauge", "1 while this is the matter, 0 after it was cleared.", ("what", "action")),
+    _gpu("xids", "counter", "Xids since the agent started, each fault once.", ("xid",)),
+    _gpu("xid_first_seen_timestamp_seconds", "gauge", "When this Xid was first seen, in UTC.", ("xid",), "seconds"),
+    _gpu("xid_last_seen_timestamp_seconds", "gauge", "When this Xid was last seen, in UTC.", ("xid",), "seconds"),
+    _gpu("resets", "counter", "Resets seen: volatile counters that went down, drivers loaded anew."),
+    _gpu("ecc_corrected_volatile", "gauge", "Corrected memory errors since the last reset or driver load."),
+    _gpu("ecc_uncorrected_volatile", "gauge", "Uncorrected memory errors since the last reset or driver load."),
+    _gpu("ecc_corrected_aggregate", "counter", "Corrected memory errors over the life of the board."),
+    _gpu("ecc_uncorrected_aggregate", "counter", "Uncorrected memory errors over the life of the board."),
+    _gpu("rows_remapped_corrected", "gauge", "Memory rows remapped after corrected errors."),
+    _gpu("rows_remapped_uncorrected", "gauge", "Memory rows remapped after uncorrected errors."),
+    _gpu("row_remap_pending", "gauge", "1 while a remapped row waits for a reset."),
+    _gpu("row_remap_failed", "gauge", "1 when a row could not be remapped: the board is to be replaced."),
+    _gpu("retired_pages_pending", "gauge", "1 while a page waits for its retirement; of GPUs before Ampere."),
+    _gpu("sram_threshold_exceeded", "gauge", "1 when uncorrected errors of the SRAM are too many."),
+    _gpu("recovery_action", "gauge", "What the driver asks for: 0 nothing, 1 reset, 2 reboot, 4 drain and reset."),
+    _gpu("pcie_replays", "counter", "Replays on the PCIe link."),
+    _gpu("clock_event_reasons", "gauge", "Why clocks are held down at present, as bits."),
+    _gpu("held_down_seconds", "counter", "Time in which clocks were held down.", ("reason",), "seconds"),
+    _gpu("temperature_celsius", "gauge", "Temperature of the GPU.", (), "celsius"),
+    _gpu("memory_temperature_celsius", "gauge", "Temperature of its memory.", (), "celsius"),
+    _gpu("power_watts", "gauge", "Power that it draws.", (), "watts"),
+    _gpu("sm_clock_hertz", "gauge", "Clock of its multiprocessors.", (), "hertz"),
+    _gpu("busy_ratio", "gauge", "Share of the time in which a kernel ran; says nothing of progress.", (), "ratio"),
+    _gpu("memory_used_bytes", "gauge", "Memory in use.", (), "bytes"),
+    _gpu("fabric_state", "gauge", "Of its NVLink fabric: 1 not started, 2 in progress, 3 completed."),
+    _gpu("nvlink_up", "gauge", "1 while the link is up.", ("link",)),
+    _gpu("nvlink_errors", "counter", "Events on the link, by kind.", ("link", "kind")),
+    Metric("rankpulse_gpu_probes_stuck", "gauge", ("Hostname",), "", "Processes that hang in a call to the driver."),
+    Metric("rankpulse_gpu_probes", "counter", ("Hostname",), "", "Processes started to ask GPUs."),
+)
+
+HOST: Final = (
+    Metric(
+        "rankpulse_host_clock_error_seconds",
+        "gauge",
+        ("Hostname",),
+        "seconds",
+        "The largest error that the kernel expects of its clock, while something keeps it in time.",
+    ),
+    Metric(
+        "rankpulse_host_memory_pressure_ratio",
+        "gauge",
+        ("Hostname",),
+        "ratio",
+        "Share of the last minute in which everything waited for memory.",
+    ),
+    Metric(
+        "rankpulse_host_port_errors",
+        "counter",
+        ("Hostname", "port", "kind"),
+        "",
+        "Events on a network port, by the card's counters.",
+    ),
+    Metric("rankpulse_host_port_up", "gauge", ("Hostname", "port"), "", "1 while the network port is up."),
+)
+
 MONITOR: Final = (
     Metric("rankpulse_monitor_info", "gauge", ("monitor", "version"), "", "Always 1; which monitor this is."),
     Metric("rankpulse_monitor_leader", "gauge", (), "", "1 when this monitor leads."),

@@ -67,6 +67,9 @@ class Keys:
     def state(self, node: str) -> str:
         return self.node(node) + "state"
 
+    def health(self, node: str) -> str:
+        return self.node(node) + "health"
+
     def obs(self, node: str, inc: int, seq: int) -> str:
         return f"{self.node(node)}obs/{inc:08d}/{seq:010d}"
 
@@ -211,6 +214,7 @@ def _node_key(parts: list[str]) -> Parsed | None:
         "beat": records.Beat,
         "agent": records.AgentClaim,
         "state": records.NodeState,
+        "health": records.NodeHealth,
     }
     kind = kinds.get(parts[2])
     return Parsed(kind, {"node": parts[1]}) if kind else None

@@ -101,6 +101,7 @@ ORDER_DONE = "order_done"
 SPOOL_DROPPED = "spool_dropped"
 EVIDENCE = "evidence"
 CHECKPOINT = "checkpoint"
+GPU_FAULT = "gpu_fault"
 
 
 class Observation(Record, frozen=True, kw_only=True):
@@ -113,7 +114,9 @@ class Observation(Record, frozen=True, kw_only=True):
     `reason`. `evidence`: `order_id`, `rows` (JSON text: a list of `core.evidence.Row`). `checkpoint`, as the job itself
     says: `event`, `times` (this many of that event came at once; the newest is told), `step`; of `saved`: `bytes`,
     `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
-    `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`.
+    `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`. `gpu_fault`:
+    `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
+    `level`, `action`, `text`, `count`; `injected` (true): somebody wrote it into the kernel's log.
     """
 
     node: str
@@ -626,3 +629,46 @@ class Presence(Record, frozen=True, kw_only=True):
     node: str
     inc: int
     at: float
+
+
+# --- what hardware tells, written by agents, under nodes/
+
+
+class HealthFinding(msgspec.Struct, frozen=True):
+    """Something that is, or was, the matter. Open while `cleared_at` is null."""
+
+    what: str  # xid_79, probe_stuck, recovery_action ...: docs/gpu.md lists them
+    level: str  # watch | unknown | sick | broken
+    action: str  # ignore | restart_app | inspect | reset_gpu | drain_reboot | contact_vendor
+    text: str
+    first_at: float
+    last_at: float
+    count: int = 1
+    cleared_at: float | None = None
+
+
+class GpuRow(msgspec.Struct, frozen=True):
+    """One GPU as its node's agent knows it."""
+
+    bus: str  # dddd:bb:dd, as in the kernel's lines
+    uuid: str = ""
+    name: str = ""
+    index: int = -1
+    level: str = "unknown"  # ok | watch | unknown | sick | broken: the worst of its open findings
+    action: str = "ignore"  # the heaviest of them
+    findings: tuple[HealthFinding, ...] = ()  # open ones first, then the newest that are over
+    xids: dict[str, int] = {}  # how often each was seen since the agent started
+
+
+class NodeHealth(Record, frozen=True, kw_only=True):
+    """`nodes/<node>/health`: at once when something opens, clears or gets worse; figures at most every 30 s.
+
+    Not written by nodes that have no GPU and nothing to complain of.
+    """
+
+    node: str
+    inc: int
+    at: float
+    driver: str = ""  # version; "" while NVML does not tell
+    gpus: tuple[GpuRow, ...] = ()
+    findings: tuple[HealthFinding, ...] = ()  # of the node: NVML as a whole, memory, disks, network, clock

@@ -112,6 +112,25 @@ class PreflightSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     collective_timeout_s: float = 60.0
 
 
+class GpuSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How GPUs and the machine around them are watched. How many GPUs there must be: `preflight.gpus`."""
+
+    enabled: bool = True
+    poll_s: float = 15.0  # counters of each GPU
+    slow_poll_s: float = 60.0  # memory rows, SRAM, links, fabric
+    call_timeout_s: float = 10.0  # one GPU that takes longer to be read hangs
+    start_timeout_s: float = 20.0  # the same of NVML as a whole
+    slow_call_s: float = 1.0  # a GPU that takes longer for one call is told of, and asked less and less often
+    events: bool = True  # hear of Xids from the driver, beside the kernel's log
+    kernel_log: str = "/dev/kmsg"  # where the kernel's log is read, else from the journal; "": not at all
+    believe_injected: bool = False  # also what programs wrote into it: for drills
+    retry_s: float = 30.0  # until what hung or failed is tried again, doubled each time
+    retry_max_s: float = 900.0
+    corrected_per_s: float = 100.0  # memory errors corrected per second, over minutes: a storm
+    publish_s: float = 30.0  # the record of figures that moved, at most so often
+    host_poll_s: float = 15.0  # memory pressure, network ports, clock, stuck processes; 0: not looked at
+
+
 class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str = ""  # "" = host name and pid
     listen: str = "127.0.0.1:9460"
@@ -161,6 +180,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     probe: ProbeSettings = ProbeSettings()
     evidence: EvidenceSettings = EvidenceSettings()
     preflight: PreflightSettings = PreflightSettings()
+    gpu: GpuSettings = GpuSettings()
     monitor: MonitorSettings = MonitorSettings()
     policy: PolicySettings = PolicySettings()
     webhook: WebhookSettings = WebhookSettings()
@@ -253,6 +273,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "probe": ProbeSettings,
     "evidence": EvidenceSettings,
     "preflight": PreflightSettings,
+    "gpu": GpuSettings,
     "monitor": MonitorSettings,
     "policy": PolicySettings,
     "webhook": WebhookSettings,
@@ -281,6 +302,11 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "preflight.clock_warn_s": (0.1, _DAY_S),
     **{f"preflight.{name}": (0.05, _DAY_S) for name in ("retry_s", "retry_max_s", "again_s")},
     "preflight.collective_timeout_s": (0.1, 600),
+    **{f"gpu.{name}": (1, 3600) for name in ("poll_s", "slow_poll_s", "publish_s")},  # faster disturbs the training
+    **{f"gpu.{name}": (0.1, 600) for name in ("call_timeout_s", "start_timeout_s", "slow_call_s")},
+    **{f"gpu.{name}": (0.05, _DAY_S) for name in ("retry_s", "retry_max_s")},
+    "gpu.corrected_per_s": (0.001, 1_000_000_000),
+    "gpu.host_poll_s": (0, 3600),
     "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
@@ -331,6 +357,16 @@ _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...
         ("preflight.retry_s", "preflight.retry_max_s"),
         lambda low, high: low <= high,
         "preflight.retry_s must not exceed preflight.retry_max_s",
+    ),
+    (
+        ("gpu.retry_s", "gpu.retry_max_s"),
+        lambda low, high: low <= high,
+        "gpu.retry_s must not exceed gpu.retry_max_s",
+    ),
+    (
+        ("gpu.poll_s", "gpu.slow_poll_s"),
+        lambda often, seldom: often <= seldom,
+        "gpu.poll_s must not exceed gpu.slow_poll_s",
     ),
     (
         ("webhook.retry_s", "webhook.retry_max_s"),

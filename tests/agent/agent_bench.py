@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from rankpulse.agent.agent import Agent
+from rankpulse.agent.gpu_devices import Devices
 from rankpulse.agent.host import Host
 from rankpulse.agent.log import Log
 from rankpulse.core import codec, settings, slot
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import AgentClaim, Beat, Member, NodeState, Observation, Order, seated
+from rankpulse.core.records import AgentClaim, Beat, Member, NodeHealth, NodeState, Observation, Order, seated
 from rankpulse.store.api import Store
 
 WORKER = """
@@ -187,11 +188,12 @@ def agent_settings(
     *,
     probe: dict[str, Any] | None = None,
     preflight: dict[str, Any] | None = None,
+    gpu: dict[str, Any] | None = None,
     beat_s: float = 0.2,
     **agent: Any,
 ) -> settings.Settings:
     tree = {"cluster": "test", "preset": "drill", "detect": {"heartbeat_interval_s": beat_s}, "probe": probe or {}}
-    tree["preflight"] = preflight or {}
+    tree |= {"preflight": preflight or {}, "gpu": gpu or {}}
     tree["agent"] = {"node": node, "run_dir": run_dir, "listen": "", "scan_interval_s": 0.05, **agent}
     return settings.parse(tree)
 
@@ -210,16 +212,27 @@ class Lines(logging.Handler):
 class Desk:
     """One agent at work, and what the store knows of it."""
 
-    def __init__(self, run_dir: str, store: Store, *, node: str = "n1", host: Host | None = None, **agent: Any) -> None:
-        """`agent`: its settings; `probe`: those of direct looks; `preflight`: those of the look before a round;
-        `beat_s`: between two beats."""
+    def __init__(
+        self,
+        run_dir: str,
+        store: Store,
+        *,
+        node: str = "n1",
+        host: Host | None = None,
+        devices: Devices | None = None,
+        **agent: Any,
+    ) -> None:
+        """`devices`: which GPUs it has; `agent`: its settings; `probe`: those of direct looks; `preflight`: those of
+        the look before a round; `gpu`: those of GPUs; `beat_s`: between two beats."""
         self.settings = agent_settings(run_dir, node, **agent)
         self.node, self.store, self.keys = node, store, Keys(self.settings.cluster)
         self.stop = asyncio.Event()
         self.lines = Lines()
         logger = logging.Logger(f"agent-{node}-{time.monotonic_ns()}")
         logger.addHandler(self.lines)
-        self.agent = Agent(self.settings, store, stop=self.stop, log=Log(logger), host=host, sees_all=True)
+        self.agent = Agent(
+            self.settings, store, stop=self.stop, log=Log(logger), host=host, sees_all=True, devices=devices
+        )
 
     @contextlib.asynccontextmanager
     async def at_work(self) -> AsyncIterator["Desk"]:
@@ -247,6 +260,10 @@ class Desk:
     async def state(self) -> NodeState | None:
         item = await self.store.get(self.keys.state(self.node))
         return codec.decode(NodeState, item.value) if item else None
+
+    async def health(self) -> NodeHealth | None:
+        item = await self.store.get(self.keys.health(self.node))
+        return codec.decode(NodeHealth, item.value) if item else None
 
     async def observations(self, kind: str = "") -> list[Observation]:
         listing = await self.store.list(self.keys.node(self.node) + "obs/")

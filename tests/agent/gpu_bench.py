@@ -47,30 +47,7 @@ def nvmlDeviceGetFieldValues(gpu, ids):
     value = types.SimpleNamespace(uiVal=action)
     return [types.SimpleNamespace(nvmlReturn=3 if action is None else 0, valueType=1, value=value)]
 """
-# the functions that we use, as nvml.h declares them
-LIBRARY = r"""
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-static int said(const char *name) { const char *v = getenv(name); return v ? atoi(v) : 0; }
-int nvmlInitWithFlags(unsigned f) { if (said("STUB_HANGS")) sleep(600); return said("STUB_INIT"); }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
-int nvmlSystemGetDriverVersion(char *v, unsigned n) { strncpy(v, "595.45.04", n); return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) {
-    if (i == 1 && said("STUB_LOST")) return 15;
-    *h = (void *)(long)(i + 1); return 0; }
-int nvmlDeviceGetName(void *h, char *v, unsigned n) { strncpy(v, "Stub", n); return 0; }
-struct pci { char legacy[16]; unsigned domain, bus, device, id, sub; char bus_id[32]; };
-int nvmlDeviceGetPciInfo_v3(void *h, struct pci *p) { strcpy(p->bus_id, "00000000:0F:00.0"); return 0; }
-int nvmlDeviceGetRemappedRows(void *h, unsigned *c, unsigned *u, unsigned *p, unsigned *f) {
-    *c = *u = *f = 0; *p = said("STUB_PENDING"); return 0; }
-struct field { unsigned id, scope; long long at, took; int type, ret; union { unsigned ui; double d; } value; };
-int nvmlDeviceGetFieldValues(void *h, int n, struct field *f) {
-    if (sizeof *f != 40) abort();
-    f->ret = f->id == 230 ? 0 : 3; f->type = 1;
-    f->value.ui = (long)h == 2 ? said("STUB_ACTION") : 0; return 0; }
-const char *nvmlErrorString(int e) { return "stub"; }
-"""
+SOURCE = Path(__file__).parent / "nvml_stub" / "nvml.c"
 
 
 class GpuBench:
@@ -100,13 +77,44 @@ def bench(directory: Path, monkeypatch: pytest.MonkeyPatch) -> GpuBench:
     return made
 
 
-def library(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A libnvidia-ml that the real pynvml loads."""
+class NvmlStub:
+    """A libnvidia-ml that the real pynvml loads: `say` what it answers from now on, see `nvml_stub/nvml.c`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "nvml.script"
+        self._said: dict[str, int | str] = {}
+        self._events: list[str] = []
+        self.say(gpus=2)
+
+    def say(self, changes: dict[str, int | str | None] | None = None, **more: int | str | None) -> None:
+        """None: it is not said any more."""
+        for key, value in {**(changes or {}), **more}.items():
+            if value is None:
+                self._said.pop(key, None)
+            else:
+                self._said[key] = value
+        draft = self.path.with_suffix(".draft")
+        draft.write_text("".join(f"{line}\n" for line in [*(f"{k} {v}" for k, v in self._said.items()), *self._events]))
+        draft.rename(self.path)
+
+    def event(self, gpu: int, xid: int, *, kind: int = 8, gi: int = 0xFFFFFFFF, ci: int = 0xFFFFFFFF) -> None:
+        self._events.append(f"event {len(self._events) + 1} {gpu} {kind} {xid} {gi} {ci}")
+        self.say()
+
+    @staticmethod
+    def bus(gpu: int) -> str:
+        return f"0000:{0x0F + gpu:02x}:00"
+
+
+def library(directory: Path, monkeypatch: pytest.MonkeyPatch, *, without: tuple[str, ...] = ()) -> NvmlStub:
+    """For processes that are started from here. `without`: functions that this library does not have."""
     compiler = shutil.which("cc")
     if compiler is None or importlib.util.find_spec("pynvml") is None:
         assert "CI" not in os.environ, "CI must install gcc and nvidia-ml-py"
         pytest.skip("needs a C compiler (apt-get install gcc libc6-dev) and nvidia-ml-py (pip install -e '.[dev]')")
-    source = directory / "stub.c"
-    source.write_text(LIBRARY)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(directory / "libnvidia-ml.so.1"), str(source)], check=True)
+    output = ["-shared", "-fPIC", "-o", str(directory / "libnvidia-ml.so.1"), str(SOURCE)]
+    subprocess.run([compiler, *(f"-D{name}=absent_{name}" for name in without), *output], check=True)
     in_front(monkeypatch, "LD_LIBRARY_PATH", directory)
+    stub = NvmlStub(directory)
+    monkeypatch.setenv("NVML_STUB", str(stub.path))
+    return stub

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from gpu_bench import GpuBench, bench, library
+from gpu_bench import GpuBench, NvmlStub, bench, library
 from support import eventually
 
 from rankpulse.agent import preflight_look
@@ -250,28 +250,25 @@ async def test_no_sum_is_asked_of_gpus_that_are_broken(gpus: GpuBench) -> None:
 
 
 @pytest.fixture
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    library(tmp_path, monkeypatch)
-    return monkeypatch
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlStub:
+    return library(tmp_path, monkeypatch)
 
 
-async def test_the_real_binding_is_called_rightly(stub: pytest.MonkeyPatch) -> None:
+async def test_the_real_binding_is_called_rightly(stub: NvmlStub) -> None:
     assert await findings(look()) == (Finding("gpu", OK, "2 GPUs without complaint, driver 595.45.04"),)
-    stub.setenv("STUB_ACTION", "1")
+    stub.say({"1.field:230": 1})
     (found,) = await findings(look())
-    assert found.text == "GPU 1 (00000000:0f:00.0) asks for a reset"
-    stub.setenv("STUB_ACTION", "0")
-    stub.setenv("STUB_PENDING", "1")
+    assert found.text == "GPU 1 (00000000:10:00.0) asks for a reset"
+    stub.say({"1.field:230": 0, "remap_pending": 1})
     assert [one.level for one in await findings(look())] == ["warn", "warn"]
-    stub.setenv("STUB_PENDING", "0")
-    stub.setenv("STUB_LOST", "1")
+    stub.say({"remap_pending": 0, "1.error": 15})
     assert "fallen off the bus" in preflight.refusal(await findings(look()))
-    stub.setenv("STUB_INIT", "18")
+    stub.say({"error:nvmlInitWithFlags": 18})
     assert "kernel module" in preflight.refusal(await findings(look()))
 
 
-async def test_a_hanging_library_is_given_up(stub: pytest.MonkeyPatch) -> None:
-    stub.setenv("STUB_HANGS", "1")
+async def test_a_hanging_library_is_given_up(stub: NvmlStub) -> None:
+    stub.say({"hang:nvmlInitWithFlags": 1})
     made = look(look_timeout_s=1.0)
     task = asyncio.create_task(findings(made))
     await eventually(task.done, 20, "the look given up")

@@ -1,12 +1,13 @@
 """The page about an incident: everything a tired person needs, and nothing that steers the terminal."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from rankpulse.cli import advice, explain, incidents, live, show
-from rankpulse.cli.doctor import WARN, _clocks, _version, looks
+from rankpulse.cli.doctor import OK, WARN, _clocks, _version, kernel_log, looks
 from rankpulse.core.records import Beat, Incident, Member, Trail
 
 INCIDENT = Incident(
@@ -133,3 +134,11 @@ def test_agents_that_cannot_be_looked_at_are_told_with_the_remedy() -> None:
 def test_times_that_no_calendar_has_are_unknown(capsys: pytest.CaptureFixture[str], at: float) -> None:
     assert "? (" in page(capsys, msgspec.structs.replace(INCIDENT, opened_at=at))
     incidents.listing([msgspec.structs.replace(INCIDENT, opened_at=at)])
+
+
+def test_doctor_says_whether_the_kernels_log_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "kmsg").touch()
+    assert kernel_log(str(tmp_path / "kmsg")).level == OK
+    assert kernel_log("").level == OK
+    found = kernel_log(str(tmp_path / "none"))
+    assert (found.level, "CAP_SYSLOG" in found.remedy) == (WARN, True)

@@ -11,7 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankpulse.core import catalogue, cost_rule, diagnosis, policy, records, settings, suspects
+from rankpulse.core import (
+    catalogue,
+    cost_rule,
+    diagnosis,
+    kernel_reading,
+    policy,
+    records,
+    settings,
+    suspects,
+    xid_catalogue,
+)
 
 REPO = Path(__file__).resolve().parents[2]
 ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "store", "trainer")
@@ -158,7 +168,9 @@ def test_every_kind_of_observation_is_documented() -> None:
     assert kinds <= told
 
 
-@pytest.mark.parametrize("metric", [*catalogue.AGENT, *catalogue.MONITOR], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric", [*catalogue.AGENT, *catalogue.GPU, *catalogue.HOST, *catalogue.MONITOR], ids=lambda metric: metric.name
+)
 def test_every_metric_is_documented(metric: catalogue.Metric) -> None:
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
     assert f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |" in text("docs/formats.md")
@@ -261,3 +273,13 @@ def test_every_test_that_a_promise_rests_on_exists() -> None:
         if not (REPO / file).is_file() or not re.search(rf"^(async )?def {test}\(", text(file), flags=re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_every_kind_of_kernel_line_and_all_that_is_told_of_it_is_documented() -> None:
+    page = text("docs/xids.md")
+    kinds = {kernel_reading.XID, kernel_reading.SXID, *kernel_reading.KINDS}
+    rows = page.partition("| `kind` | of |")[2].partition("\n\n")[0]
+    assert {kind for row in rows.splitlines() for kind in re.findall(r"`(\w+)`", row.split(" | ")[0])} == kinds
+    for field in msgspec.structs.fields(kernel_reading.Reading):
+        assert f"`{field.name}`" in page, field.name
+    assert all(f"| `{action}` |" in page for action in xid_catalogue.ACTIONS)
