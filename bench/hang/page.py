@@ -28,8 +28,8 @@ and nothing else, and says who it was. Made by `python -m rankpulse.bench.hang.p
 ## What was promised, what was measured
 """
 
-SURE: Final = """*Sure of*: the exact one-sided bound at 95 % (Clopper and Pearson), for each trial as an independent one.
-It takes 300 trials without a failure to be sure of 99 %.
+SURE: Final = """*Sure of*: the exact one-sided bound at 95 % (Clopper and Pearson), for each trial as an independent
+one. It takes 300 trials without a failure to be sure of 99 %.
 """
 
 RULE: Final = """## The rule
