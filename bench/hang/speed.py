@@ -1,6 +1,7 @@
 """How long a diagnosis of one large job takes, and how much memory, in a process of its own."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -94,6 +95,7 @@ def _diagnose(file: str) -> dict[str, Any]:
         "cpu_s": round(time.process_time() - worked, 2),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "kind": found.klass,
+        "load": round(os.getloadavg()[0], 1),
     }
 
 

@@ -59,10 +59,11 @@ def speed(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
         "read, s",
         "judged, s",
         "of the CPU, s",
+        "load",
         "peak, MiB",
         "finding",
     )
-    yield "|---" * 9 + "|"
+    yield "|---" * 10 + "|"
     for row in rows:
         yield _line(
             row["ranks"],
@@ -72,6 +73,7 @@ def speed(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
             row["read_s"],
             row["judged_s"],
             row["cpu_s"],
+            row["load"],
             row["peak_mib"],
             row["kind"],
         )

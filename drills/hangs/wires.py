@@ -30,7 +30,7 @@ class Wires:
         self._tag = f"rp{secrets.token_hex(2)}"  # interfaces have names of at most 15 characters
         self._net = secrets.randbelow(254) + 1
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
-        self._bridges: list[str] = []
+        self._links: list[str] = []  # on this side
         self.here = f"198.18.{self._net}.254"  # of the machine that all nodes run on (addresses for tests, RFC 2544)
 
     def __enter__(self) -> Self:
@@ -48,10 +48,10 @@ class Wires:
 
     def __exit__(self, *_: object) -> None:
         for holder in self._holders.values():
-            holder.kill()  # its namespace goes with it, and the ends of the wires in it
+            holder.kill()  # its namespace goes with it, once the last connection in it has been given up
             holder.wait()
-        for bridge in self._bridges:
-            subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)
+        for link in self._links:
+            subprocess.run(["ip", "link", "del", link], capture_output=True, check=False)
 
     # --- what is asked
 
@@ -77,7 +77,7 @@ class Wires:
     def _bridge(self, name: str, address: str = "") -> str:
         bridge = f"{self._tag}{name}"
         _ip("link", "add", bridge, "type", "bridge")
-        self._bridges.append(bridge)
+        self._links.append(bridge)
         if address:
             _ip("addr", "add", address, "dev", bridge)
         _ip("link", "set", bridge, "up")
@@ -106,6 +106,7 @@ class Wires:
     def _plug(self, node: str, port: str, bridge: str, name: str) -> None:
         """A wire from the bridge into the namespace, where it is called `name`."""
         _ip("link", "add", port, "type", "veth", "peer", "name", f"{port}x")
+        self._links.append(port)
         _ip("link", "set", f"{port}x", "netns", str(self._holders[node].pid), "name", name)
         _ip("link", "set", port, "master", bridge, "up")
         self._in(node, "ip", "link", "set", name, "up")

@@ -162,7 +162,7 @@ def test_the_same_work_gives_the_same_scores_and_a_report() -> None:
     assert list(tables.beside(rows))[-1] == "| t | host stuck | 75 % (1.5) | 75 % (1.5) |"
 
 
-def report(exact: int, wrong: int, judged_s: float, trials: int = 1000) -> dict[str, object]:
+def report(exact: int, wrong: int, judged_s: float, trials: int = 1000, load: float = 0.5) -> dict[str, object]:
     rows = [
         {"topology": topology, "ranks": 64, "recorder": dumps.TIMED, "fault": fault, "missing": share}
         | {"rule": tables.OURS, "trials": trials, "exact": exact, "wrong": wrong, "first": exact}
@@ -174,7 +174,7 @@ def report(exact: int, wrong: int, judged_s: float, trials: int = 1000) -> dict[
     speed = {"fault": "host", "missing": 0.0, "ranks": 16_384, "megabytes": 37.0, "read_s": 0.5, "judged_s": judged_s}
     return {
         "rows": rows,
-        "speed": [speed | {"peak_mib": 300, "cpu_s": judged_s, "kind": "collective_hang"}],
+        "speed": [speed | {"peak_mib": 300, "cpu_s": judged_s, "kind": "collective_hang", "load": load}],
         "seed": 1,
         "large": 300,
         "small": True,
@@ -189,7 +189,8 @@ def test_the_page_says_which_promises_are_kept() -> None:
     assert "not met" not in kept
     assert "too few" not in kept
     assert broken.count("**not met**") == 2 * 2 + 3
-    assert "| 16,384 ranks read and judged, s on the clock | under 5 | 2.5 | | met |" in kept
+    assert "| 16,384 ranks read and judged, s of one core | under 5 | 2 | | met |" in kept
+    assert "| the same, s on the clock | under 5 | 2.5 | | met |" in kept
     assert "`rankpulse bench hang --seed 1 --large 300`, 2026-01-02" in kept
 
 
@@ -198,6 +199,11 @@ def test_a_promise_that_so_few_trials_cannot_show_is_not_said_to_be_shown() -> N
     assert (
         "rank exactly named, no dump missing | at least 99 % | 100 %, 80 of 80 | at least 96.3 % | met, in too" in told
     )
+
+
+def test_a_clock_says_nothing_where_no_core_is_free() -> None:
+    told = page.page([report(998, 2, 6.0, load=9.0)])
+    assert "| the same, s on the clock | under 5 | 6.5 at a load of 9 | | no core was free for it" in told
 
 
 def test_trials_of_several_reports_count_together() -> None:
