@@ -144,6 +144,6 @@ def _named(op: Operation) -> Operation:
 
 def _state(rank: Rank) -> Rank:
     return Rank(
-        rank.rank, printable(rank.node, 24), pid=rank.pid, state=rank.state[:1], wchan=printable(rank.wchan, 16),
+        rank.rank, printable(rank.node, 16), pid=rank.pid, state=rank.state[:1], wchan=printable(rank.wchan, 12),
         cpu_moving=rank.cpu_moving, gil_held=rank.gil_held, alive=rank.alive, dump="too large to be told",
     )  # fmt: skip
