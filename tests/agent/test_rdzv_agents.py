@@ -463,7 +463,7 @@ async def test_a_worker_that_is_seen_before_its_torchrun_waits_for_it(
         pid = await one.work(0, world=1)
         await eventually(lambda: _row(desk, pid), 10, "the worker known")
         await desk.die()
-    for path in Path(dirs[0], "spool").iterdir():
+    for path in filter(Path.is_file, Path(dirs[0], "spool").iterdir()):
         path.unlink()
     async with Desk(dirs[0], store).at_work() as desk:
         await one.connect()

@@ -36,7 +36,7 @@ class ScrapedStage(Stage):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.listen = {node: f"127.0.0.1:{free_port()}" for node in NODES}
+        self.pages = {node: f"127.0.0.1:{free_port()}" for node in NODES}
 
     def new_monitor(self, env: dict[str, str] | None = None) -> Child:
         """With a webhook target, of which nothing needs to be told."""
@@ -49,7 +49,7 @@ class ScrapedStage(Stage):
     def new_agent(self, node: str, env: dict[str, str] | None = None) -> Child:
         child = super().new_agent(node, env)
         config = self.directory / f"{node}.toml"
-        config.write_text(config.read_text().replace('listen = ""', f'listen = "{self.listen[node]}"'))
+        config.write_text(config.read_text().replace('listen = ""', f'listen = "{self.pages[node]}"'))
         return child
 
 
@@ -113,7 +113,7 @@ async def scene(
         [leader] = stage.witness.all(r.Leader)
         targets = {
             "rankpulse-monitor": [leader.url.removeprefix("http://")],
-            "rankpulse-agent": [*stage.listen.values()],
+            "rankpulse-agent": [*stage.pages.values()],
         }
         prometheus = Prometheus(directory, program, rule_file, targets)
         job = Job(directory / "job", stage.run_dirs, name=CLUSTER, train_args=("--step-s", "0.2"))
