@@ -28,6 +28,7 @@ class Suspicion:
 
     order: r.Order
     asked_at: float
+    exits: int  # of the round by then
     assessed: Assessed | None = None  # what followed from the answers so far
     done: bool = False  # its order may go: nothing is expected any more
 
@@ -63,7 +64,8 @@ class Suspicions:
         floor_s = desk.settings.detect.hang_floor_s if self._found_before(run) else None
         stand = standing(run, fresh, early_s=early_s, floor_s=floor_s)
         if stand is None:
-            self.forget(run)
+            if not self._unseen(run):
+                self.forget(run)
             return None, 0.0
         if run.joint is not None:
             found = self._unless_at_work(run, stand, self._with_evidence(run, stand))
@@ -82,6 +84,16 @@ class Suspicions:
         self._of.pop(run.uid, None)
         self._looks.forget(run.uid)
         self._work.forget(run)
+
+    def _unseen(self, run: RunView) -> bool:
+        """Whether it is the same standstill still, of which not all is seen just now.
+
+        Beats that come and go must neither begin it anew each time, with new questions, nor keep it from being told.
+        """
+        mine, round_ = self._of.get(run.uid), run.current
+        if mine is None or (mine.order.round, mine.exits) != (round_.number, len(round_.exits)):
+            return False
+        return all(p.moved_at <= mine.asked_at and not p.resting() for p in round_.progress.values())
 
     def wanted(self, order: r.Order) -> bool:
         """Whether this order of evidence is still needed."""
@@ -149,7 +161,7 @@ class Suspicions:
         if mine is None:
             if stored is None and incident is not None:
                 return None
-            mine = Suspicion(stored or self._collect(run, key_kind), self._desk.now)
+            mine = Suspicion(stored or self._collect(run, key_kind), self._desk.now, len(run.current.exits))
         elif stored is not None and stored.order_id != mine.order.order_id:
             mine.order = stored  # another leader asked first
         self._of[run.uid] = mine

@@ -108,3 +108,28 @@ def test_an_evaluation_that_was_not_announced_and_is_at_work_is_waited_for() -> 
     assert (told(s).klass, told(s).action) == (v.PLANNED_SLOW_PHASE, policy.WAIT)
     s["ranks"][1]["cpu_moving"] = False
     assert told(s).klass == v.COLLECTIVE_HANG
+
+
+def port_down(**failure: object) -> Json:
+    """All have entered, a port of n1 that leads to n0 is down; `failure`: an earlier one."""
+    s = locked(nodes=3)
+    s["ranks"][1] = s["ranks"][2] | {"rank": 1, "gpu": 1}
+    s["nodes"][1]["links"] = [{"name": "mlx5_3", "state": "down", "peer": "n0"}]
+    s["events"] = [
+        {"at": 9_881, "node": "n1", "rank": 5, "text": "NET/IB : Got completion from peer n0 with status=12 opcode=0"}
+    ]
+    s["history"] = [failure] if failure else []
+    return s
+
+
+def test_a_port_that_failed_before_costs_its_own_node_and_not_the_one_at_the_other_end() -> None:
+    s = port_down(**{"class": v.NETWORK_STALL, "node": "n1", "age_s": 900, "signature": "network_stall:link"})
+    verdict = told(s)
+    assert (verdict.klass, verdict.action) == (v.NETWORK_STALL, policy.RESTART_WITHOUT)
+    assert verdict.culprits.nodes == ("n1",)
+
+
+def test_other_failures_and_those_of_the_other_end_make_no_bad_port() -> None:
+    for node, klass in (("n1", v.OOM), ("n0", v.NETWORK_STALL), ("n0", v.DATA_STALL)):
+        verdict = told(port_down(**{"class": klass, "node": node, "age_s": 900, "signature": f"{klass}:x"}))
+        assert (verdict.action, verdict.culprits.nodes) == (policy.RESTART, ("n1", "n0")), (node, klass)
