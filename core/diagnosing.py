@@ -35,6 +35,7 @@ from rankpulse.core.waiting import Waits
 
 STACKS_TOLD = 8
 JUST_BEFORE_S = 60.0
+OUTLIVED_S = 300.0  # a job that made steps for so long after a fault did not need that device
 NOT_HEARD_S = 5.0  # a stop that came so soon after a machine's last word may be why it is silent
 BESIDE_THE_JOB = (v.SIDECAR_DEAD, v.CONTROL_PLANE_DELAY, v.PARTITION)  # silences with which a job may go on
 
@@ -109,7 +110,8 @@ def _hardware(scene: Scene, exits: Cause | None) -> Cause | None:
     if found is None or scene.moves is True:
         return found
     blamed = set(first or waited)
-    theirs = blamed & set(found.culprits.ranks) or set(scene.where(blamed)) & set(found.culprits.nodes)
+    beside = set(scene.where(blamed)) & set(found.culprits.nodes) and not _outlived(scene, found)
+    theirs = blamed & set(found.culprits.ranks) or beside
     return found if not blamed or theirs or _just_before(scene, first) or not _explained(scene, exits, blamed) else None
 
 
@@ -129,6 +131,14 @@ def _broken_elsewhere(scene: Scene, cause: Cause) -> Cause | None:
 
 def _domain_of(scene: Scene, cause: Cause) -> str:
     return scene.domain(cause.culprits.nodes[0]) if cause.klass == v.NVLINK_DOMAIN and cause.culprits.nodes else ""
+
+
+def _outlived(scene: Scene, found: Cause) -> bool:
+    """Whether the job made steps for long after what the devices of these machines told."""
+    times = [f.said.at for f in faults(scene) if f.said.node in found.culprits.nodes]
+    known = [at for at in times if at is not None]
+    since = scene.still_since
+    return since is not None and len(known) == len(times) > 0 and max(known) < since - OUTLIVED_S
 
 
 def _just_before(scene: Scene, ranks: tuple[int, ...]) -> bool:

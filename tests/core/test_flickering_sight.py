@@ -1,4 +1,4 @@
-"""A job stands, and the beats of one node come and go: one standstill, asked about once, told of, and not kept for ever."""
+"""A job stands, and the beats of one node come and go: one standstill, asked about once, told of, not kept for ever."""
 
 import pytest
 from evidence_world import EvidenceWorld, elsewhere, locked, trained

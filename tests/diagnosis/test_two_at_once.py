@@ -133,3 +133,11 @@ def test_other_failures_and_those_of_the_other_end_make_no_bad_port() -> None:
     for node, klass in (("n1", v.OOM), ("n0", v.NETWORK_STALL), ("n0", v.DATA_STALL)):
         verdict = told(port_down(**{"class": klass, "node": node, "age_s": 900, "signature": f"{klass}:x"}))
         assert (verdict.action, verdict.culprits.nodes) == (policy.RESTART, ("n1", "n0")), (node, klass)
+
+
+def test_a_fault_that_the_job_outlived_is_not_the_cause_of_a_lock_on_that_machine() -> None:
+    s = locked()
+    s["devices"] = [{"node": "n0", "gpu": 3, "xids": [{"code": 79, "at": 9_880 - 1_200}]}]
+    assert (told(s).klass, told(s).action) == (v.COLLECTIVE_HANG, policy.RESTART)
+    s["devices"] = [{"node": "n0", "gpu": 3, "xids": [{"code": 79, "at": 9_880 - 20}]}]
+    assert told(s).klass == v.GPU_FAULT
