@@ -15,6 +15,7 @@ from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.second_look import SecondLooks
 from rankpulse.core.standstill import Stand, diagnosed, standing
+from rankpulse.core.verdict import RESTART_EXCLUDING
 from rankpulse.core.views import RunView
 
 EVIDENCE_S = 2.5  # for the answers of all nodes; then those that came must do
@@ -128,7 +129,7 @@ class Suspicions:
         incident = self._incident(run)
         mine = self._suspicion(run, stand, incident)
         if mine is None:  # somebody weighed it before: that stands
-            return d.again(incident, self._desk.now - stand.lasted_s) if incident is not None and stand.ripe else None
+            return self._as_told(incident, stand) if incident is not None and stand.ripe else None
         if mine.done:
             return mine.assessed.found if mine.assessed is not None else None
         waited_s = self._desk.now - mine.asked_at
@@ -142,6 +143,13 @@ class Suspicions:
         whole = mine.assessed.heard == self._assessor.heard(mine.order)
         mine.done |= stored and whole and (everybody or waited_s >= LATE_S)
         return mine.assessed.found
+
+    def _as_told(self, incident: r.Incident, stand: Stand) -> Diagnosis:
+        """What another monitor concluded, with the machine that it would have left out, which only the finding tells."""
+        found, kept = d.again(incident, self._desk.now - stand.lasted_s), self._desk.folder.findings.get(incident.id)
+        same = kept is not None and (kept.klass, kept.signature) == (incident.klass, incident.signature)
+        without = kept is not None and any(step.startswith(RESTART_EXCLUDING) for step in kept.steps)
+        return found._replace(advice=d.RESTART_WITHOUT) if same and without else found
 
     def _unless_at_work(self, run: RunView, stand: Stand, found: Diagnosis | None) -> Diagnosis | None:
         """None where the evidence shows that somebody is at work: that is slow, until it has lasted for too long."""
