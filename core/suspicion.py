@@ -145,7 +145,7 @@ class Suspicions:
         return mine.assessed.found
 
     def _as_told(self, incident: r.Incident, stand: Stand) -> Diagnosis:
-        """What another monitor concluded, with the machine that it would have left out, which only the finding tells."""
+        """What another monitor concluded; that it would have left out the machine, only the finding tells."""
         found, kept = d.again(incident, self._desk.now - stand.lasted_s), self._desk.folder.findings.get(incident.id)
         same = kept is not None and (kept.klass, kept.signature) == (incident.klass, incident.signature)
         without = kept is not None and any(step.startswith(RESTART_EXCLUDING) for step in kept.steps)

@@ -141,3 +141,17 @@ def test_a_fault_that_the_job_outlived_is_not_the_cause_of_a_lock_on_that_machin
     assert (told(s).klass, told(s).action) == (v.COLLECTIVE_HANG, policy.RESTART)
     s["devices"] = [{"node": "n0", "gpu": 3, "xids": [{"code": 79, "at": 9_880 - 20}]}]
     assert told(s).klass == v.GPU_FAULT
+
+
+def test_all_ranks_that_sleep_in_the_kernel_over_their_data_wait_for_storage() -> None:
+    s = locked()
+    reads = ["train.py:10 main", "torch/utils/data/dataloader.py:1448 _next_data", "numpy/memmap.py:9 read"]
+    s["ranks"] = [
+        {"rank": r, "node": f"n{r // 4}", "stack": reads, "state": "D", "wchan": "cl_sync_io_wait", "io_moving": False}
+        for r in range(8)
+    ]
+    verdict = told(s)
+    assert (verdict.klass, verdict.action, verdict.culprits.ranks) == (v.STORAGE_STALL, policy.PAGE, ())
+    s["ranks"] = [rank | {"state": "S"} for rank in s["ranks"]]
+    assert told(s).klass == v.DATA_STALL
+    assert "waiting for their data loader" in told(s).summary
