@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from rankpulse.agent import folder, health_kept, ledger, proc, rundir
+from rankpulse.agent import folder, health_kept, kmsg, ledger, proc, rundir
 from rankpulse.agent import host as hosts
 from rankpulse.agent.arrivals import Arrivals
 from rankpulse.agent.claim import Me, NameTaken
@@ -52,6 +52,7 @@ _STATES_EVERY_S: Final = 0.25
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
+_NO_LOG_S: Final = 30.0
 _LIVE_S: Final = 10.0  # a record of the kernel that is younger was read as it came
 
 
@@ -162,12 +163,24 @@ class Agent:
         now, utc = self._clock.monotonic(), self._clock.utc()
         for framed, fresh in records:
             age = now - framed.at if framed.at is not None else 0.0
-            at = utc - age if age > _LIVE_S else utc
-            reading = of_message(framed)
-            if fresh:
-                self.faults.line(reading, at, framed.text)
-            else:
-                self.faults.known(reading, at)
+            try:
+                self._kernel_line(framed, utc - age if age > _LIVE_S else utc, fresh=fresh)
+            except Exception as error:  # a bug of ours costs this line; read again and again it would cost all others
+                self._log.change("kernel line", "error", f"a line of the kernel's log is passed over: {error!r:.200}")
+
+    def _kernel_line(self, framed: Framed, at: float, *, fresh: bool) -> None:
+        reading = of_message(framed)
+        if fresh:
+            self.faults.line(reading, at, framed.text)
+        else:
+            self.faults.known(reading, at)
+
+    async def _follow_kernel_log(self) -> None:
+        """Where none can be read, that seldom changes, and each try may start a program."""
+        began = self._clock.monotonic()
+        await self._kernel_log.run()
+        if self.capabilities.get(kmsg.SOURCE) != "ok" and self._clock.monotonic() - began < _NO_LOG_S:
+            await asyncio.sleep(_NO_LOG_S)
 
     def _keep_health(self) -> None:
         if self._spool:
@@ -295,7 +308,7 @@ class Agent:
             self._kept_up("rendezvous", self.together.run),
             self._kept_up("endpoints", self._endpoints.keep),
             self._kept_up("gpu", self.gpus.run),
-            *([self._kept_up("kernel_log", self._kernel_log.run)] if self._settings.gpu.kernel_log else []),
+            *([self._kept_up(kmsg.SOURCE, self._follow_kernel_log)] if self._settings.gpu.kernel_log else []),
             self._kept_up("machine", self._host_watch.run),
         ]
 
@@ -357,6 +370,7 @@ class Agent:
         old, self._spool = self._spool, self._open_spool()
         self.outbox.move(self._spool)
         self.together.move(self._spool)
+        self._kernel_log.folder = self._spool
         self._remember()
         if old:
             old.close()

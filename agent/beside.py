@@ -19,6 +19,7 @@ _ENVIRON_MAX: Final = 1 << 20
 _WITHIN_S: Final = 0.4  # of one look
 _TOLD: Final = ("NCCL_", "TORCH_", "GLOO_", "FI_", "UCX_", "CUDA_", "OMP_NUM_THREADS")  # of an environment
 _VALUE_MAX: Final = 200
+_ALL: Final = -1  # stands for all processes of the machine where others stand for one
 T = TypeVar("T")
 
 
@@ -113,7 +114,7 @@ class Surroundings:
 
     # -- what moves ---------------------------------------------------------------------------------------------
     async def _moving(self, pids: list[int], lost: list[str]) -> dict[int, tuple[int | None, Loaders | None]]:
-        children = await self._try("loader workers", lost, loaders.of_parents, pids, found=dict) or {}
+        children = await self._try("loader workers", lost, loaders.of_parents, pids, found=dict, at=_ALL) or {}
         began = asyncio.get_running_loop().time()
         before = await self._each(pids, lambda pid: _measure(pid, children.get(pid, [])), lost, "bytes")
         await asyncio.sleep(max(began + LOOK_S - asyncio.get_running_loop().time(), 0.1))

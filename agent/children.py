@@ -29,7 +29,7 @@ async def run(command: Sequence[str], within_s: float) -> Said:
     except TimeoutError:
         pass
     finally:
-        await _end(process)
+        await end(process)
     return Said(bytes(output), None, process)
 
 
@@ -43,7 +43,7 @@ async def _read(process: Process, output: bytearray) -> bool:
     return True
 
 
-async def _end(process: Process) -> None:
+async def end(process: Process) -> None:
     """Kill it if it is there still, and hear it out: a pipe that is not read to its end is never closed."""
     assert process.stdout
     if process.returncode is None:

@@ -18,6 +18,7 @@ from rankpulse.core.words import printable
 NODE: Final = -1  # in place of a rank: of the machine
 _SUFFIX: Final = ".json.gz"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
+_OURS: Final = re.compile(r"[A-Za-z0-9-]+\.[A-Za-z0-9-]*\.(node|rank\d+)\.json\.gz(\.tmp)?")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 
 
@@ -34,12 +35,14 @@ class Dumps:
         if self.folder is None or not self.keep:
             return []
         told = []
-        for rank, content in contents.items():
-            data = packed(content)
-            name = name_of(stamp, order_id, rank)
-            self.folder.write(name, data)
-            told.append(Dump(rank, name, len(data)))
-        self._rotate()
+        try:
+            for rank, content in contents.items():
+                data = packed(content)
+                name = name_of(stamp, order_id, rank)
+                self.folder.write(name, data)
+                told.append(Dump(rank, name, len(data)))
+        finally:  # also on a disk that is full: what is old makes room for the next
+            self._rotate()
         left = set(self.folder.names())
         return [dump for dump in told if dump.name in left]
 
@@ -60,10 +63,11 @@ class Dumps:
         return Chunk(name=about.name, size=len(data), offset=min(about.offset, len(data)), data=part)
 
     def _rotate(self) -> None:
-        """The newest stay. A draft that was never finished goes, too."""
+        """The newest stay. A draft that was never finished goes, too. What others keep in that directory is theirs."""
         assert self.folder is not None
         total = 0
-        ages = sorted(((self._written(name), name) for name in self.folder.names()), reverse=True)
+        ours = filter(_OURS.fullmatch, self.folder.names())
+        ages = sorted(((self._written(name), name) for name in ours), reverse=True)
         for count, ((_, size), name) in enumerate(ages):
             total += size
             if count >= self.keep or total > self.keep_bytes or not name.endswith(_SUFFIX):

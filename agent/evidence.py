@@ -131,10 +131,11 @@ class Evidence:
 
 
 def _so_far(task: "asyncio.Task[T]", otherwise: T) -> T:
-    if task.done():
-        return task.result()
-    task.cancel()
-    return otherwise
+    """What it came to; `otherwise` where it is late, was given up elsewhere, or failed: that costs itself, no other."""
+    if not task.done():
+        task.cancel()
+        return otherwise
+    return otherwise if task.cancelled() or task.exception() is not None else task.result()
 
 
 def _seen(worker: Worker, row: Row, server: _Server, python: Told, *, there: bool) -> Seen:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
 from rankpulse.agent import kernel_lines, ras
-from rankpulse.agent.aside import TooSlow
+from rankpulse.agent.aside import Aside, TooSlow
 from rankpulse.agent.beside import Around, Surroundings
 from rankpulse.agent.evidence import Evidence, Seen
 from rankpulse.agent.gpus import Gpus, Use
@@ -40,6 +40,7 @@ class Gathering:
     monotonic: Callable[[], float]
     surroundings: Surroundings = field(default_factory=Surroundings)
     py_spy: PySpy = field(default_factory=PySpy)
+    log: Aside = field(default_factory=lambda: Aside("rankpulse-log", 1))  # the kernel's, whatever processes do
 
     async def of(self, workers: Sequence[Worker]) -> Gathered:
         """Within `ALL_S`, whatever they do."""
@@ -66,6 +67,7 @@ class Gathering:
     def close(self) -> None:
         self.evidence.close()
         self.surroundings.close()
+        self.log.close()
 
     async def _ras(self, around: "asyncio.Task[Around]", until: float) -> str:
         """What NCCL says, where a rank that can answer serves it."""
@@ -75,7 +77,7 @@ class Gathering:
 
     async def _kernel(self) -> Lines:
         try:
-            return await self.surroundings.aside.call(_KERNEL_S, kernel_lines.read, self.monotonic())
+            return await self.log.call(_KERNEL_S, kernel_lines.read, self.monotonic())
         except TooSlow:
             return Lines()
 

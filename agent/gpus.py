@@ -1,5 +1,6 @@
 """How busy the GPUs of this node are, and with which processes. Asked of a child; one that hangs is asked no more."""
 
+import asyncio
 import os
 import re
 import sys
@@ -52,9 +53,15 @@ class Gpus:
     child: Sequence[str] = CHILD
     devices: str = DEVICES
     _hanging: Process | None = field(default=None)
+    _looking: asyncio.Task[Use] | None = field(default=None)
 
     async def look(self, within_s: float) -> Use:
-        """Never raises."""
+        """Never raises. One look at a time, and to its end: who asks meanwhile gets what it finds."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(within_s))
+        return await asyncio.shield(self._looking)
+
+    async def _look(self, within_s: float) -> Use:
         if not any(re.fullmatch(self.devices, name) for name in os.listdir("/dev")):
             return Use()
         if self._hanging is not None and self._hanging.returncode is None:

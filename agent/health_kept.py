@@ -10,7 +10,7 @@ from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.core.gpu_health import XidCount
 from rankpulse.core.gpu_reading import Identity, bus_id
 from rankpulse.core.gpu_told import findings
-from rankpulse.core.health_book import Finding
+from rankpulse.core.health_book import ACTIONS, LEVELS, Finding
 from rankpulse.core.records import HealthFinding
 
 _NAME: Final = "gpus.health"
@@ -52,5 +52,12 @@ def restore(folder: Folder, boot_id: str, books: GpuBooks) -> None:
         if bus_id(row.bus) == row.bus:
             gpu = books.known(row.bus)
             gpu.identity = Identity(row.uuid)
-            gpu.book.findings = {one.what: Finding(*msgspec.structs.astuple(one)) for one in row.findings}
+            gpu.book.findings = {
+                one.what: Finding(*msgspec.structs.astuple(one)) for one in row.findings if _known(one)
+            }
             gpu.xids = {int(code): XidCount(*one) for code, one in row.xids.items() if code.isdecimal()}
+
+
+def _known(one: HealthFinding) -> bool:
+    """Another version of the agent may have had other words."""
+    return one.level in LEVELS and one.action in ACTIONS

@@ -1,13 +1,13 @@
 """The kernel's log as journald keeps it: for where /dev/kmsg may not be read."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from rankpulse.agent import children
 from rankpulse.core.kernel_prefix import Framed, of_journal
 
 COMMAND: Final = ("journalctl", "-k", "-o", "json", "--no-pager", "--follow")
@@ -36,9 +36,7 @@ class Journal:
             await self._read(process.stdout, take, works)
             return f"journalctl ended with {await process.wait()}"
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await children.end(process)  # the journal may lie on a disk that hangs: nobody waits for that
 
     async def _read(
         self, out: asyncio.StreamReader, take: Callable[[list[Framed], str], None], works: Callable[[], None]

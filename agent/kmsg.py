@@ -39,6 +39,7 @@ class KernelLog:
     device: Callable[[str], int] = lambda path: os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     journal: Journal = field(default_factory=Journal)
     monotonic: Callable[[], float] = time.monotonic
+    quiet_s: float = 10.0  # a journal of this boot that is followed and tells nothing for so long is not ours to see
     lost: int = 0  # records that were overwritten before they were read
     cursor: Cursor = field(default_factory=Cursor)
     _first: bool = False  # nobody read this log before
@@ -95,7 +96,19 @@ class KernelLog:
         mark = self.cursor.journal if here else ""
         self._first |= here and not mark
         before = self.cursor
-        problem = await self.journal.follow(mark, self._entries, lambda: self.able(SOURCE, ""))
+        silence = f"{why}; the journal tells nothing (may this user read it?): Xids are heard of through NVML alone"
+        quiet = asyncio.get_running_loop().call_later(self.quiet_s, self.able, SOURCE, silence)
+        if mark:  # it has told something before, and nothing new may be long in coming
+            quiet.cancel()
+
+        def works() -> None:
+            quiet.cancel()
+            self.able(SOURCE, "")
+
+        try:
+            problem = await self.journal.follow(mark, self._entries, works)
+        finally:
+            quiet.cancel()
         if mark and self.cursor is before and problem == REFUSED:
             self.cursor = Cursor(self.boot_id)
             self._save()

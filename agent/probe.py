@@ -59,6 +59,7 @@ class ProbeServer:
         self._listener: socket.socket | None = None
         self._serving: asyncio.Task[None] | None = None
         self._clients: dict[asyncio.Task[None], socket.socket] = {}  # the one that has been open for longest first
+        self._proved: set[asyncio.Task[None]] = set()  # who of them waits for more than a look: displaced last
         self._made: tuple[float, bytes] | None = None
         self._refusals = _Refusals()
 
@@ -112,7 +113,7 @@ class ProbeServer:
 
     def _take(self, client: socket.socket) -> None:
         if len(self._clients) >= CLIENTS_MAX:
-            eldest = next(iter(self._clients))
+            eldest = next((one for one in self._clients if one not in self._proved), next(iter(self._clients)))
             del self._clients[eldest]
             eldest.cancel()
         task = asyncio.create_task(self._converse(client))
@@ -122,6 +123,7 @@ class ProbeServer:
     def _ended(self, task: asyncio.Task[None], client: socket.socket) -> None:
         """Also of one that was dropped before it began."""
         self._clients.pop(task, None)
+        self._proved.discard(task)
         client.close()
 
     async def _converse(self, client: socket.socket) -> None:
@@ -162,6 +164,8 @@ class ProbeServer:
         if more is None:
             raise Refused(f"unknown op {ask.op}: this agent answers {', '.join((look.PROBE, *self._more))}")
         limit.reschedule(asyncio.get_running_loop().time() + MORE_S)  # only for who is proved
+        if task := asyncio.current_task():
+            self._proved.add(task)
         return look.answer_part(ask, await more(ask), token)
 
     def _present(self) -> bytes:

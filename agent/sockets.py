@@ -36,7 +36,7 @@ def rows(table: str) -> Iterator[Socket]:
     """Of /proc/net/tcp or tcp6. What cannot be read is passed over."""
     for line in table.splitlines()[1:]:
         fields = line.split(None, 11)
-        with contextlib.suppress(ValueError, IndexError):
+        with contextlib.suppress(ValueError, IndexError, OverflowError):
             local, remote, state = _place(fields[1]), _place(fields[2]), fields[3]
             waiting, retries = int(fields[4].partition(":")[0], 16), int(fields[6], 16)
             probes = int(fields[8]) if fields[5].startswith(_FULL_WINDOW) else 0

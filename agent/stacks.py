@@ -18,6 +18,7 @@ TEXT_MAX: Final = 1024 * 1024
 FRAMES_MAX: Final = 120
 UNANSWERED: Final = "Python does not answer"
 _FRAME_MAX: Final = 240
+_LINE_MAX: Final = 1000  # of what was written from outside: a function may have any name, and patterns take their time
 _FAULTHANDLER: Final = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _PY_SPY: Final = re.compile(r"^    (\S.*) \((.*?)(?::(\d+))?\)$")
 _PACKAGES: Final = re.compile(r"^.*/(?:site|dist)-packages/")
@@ -51,6 +52,8 @@ class Stacks:
         if not task.done():
             return Told("", UNANSWERED)
         self._open.pop(who, None)
+        if task.cancelled():  # somebody else saw it end meanwhile
+            return Told("", "the process is gone")
         try:
             return Told(task.result().decode("utf-8", "replace"))
         except NoAnswer as error:
@@ -101,7 +104,7 @@ def main_thread_of_py_spy(text: str) -> tuple[str, ...]:
         if line.startswith("Thread "):
             inside = '"MainThread"' in line or (not frames and not inside)
             frames = [] if '"MainThread"' in line else frames
-        elif inside and (found := _PY_SPY.match(line)):
+        elif inside and len(line) <= _LINE_MAX and (found := _PY_SPY.match(line)):
             name, path, number = found.groups()
             frames.append((path, number or "?", name))
     return tuple(_frame(path, line, name) for path, line, name in reversed(frames[:FRAMES_MAX]))
@@ -127,4 +130,11 @@ def bare(frame: str) -> str:
 
 def redacted(text: str) -> str:
     """A whole text of stacks likewise."""
-    return re.sub(r'(?m)^  File ".*/', '  File "', re.sub(r"(?m)^(    \S.* \().*/", r"\1", text))
+    return "\n".join(map(_redacted_line, text.split("\n")))
+
+
+def _redacted_line(line: str) -> str:
+    """As faulthandler or py-spy wrote it. In one pass: whose line it is may have made it as long as it likes."""
+    mark = '  File "' if line.startswith('  File "') else " ("
+    head, found, path = line.partition(mark)
+    return f"{head}{found}{path.rpartition('/')[2]}" if found else line

@@ -206,9 +206,9 @@ def _node(desk: Desk, name: str, told: tuple[Part, float] | None) -> Node:
         silent_s=max(desk.now - view.heard_at(), 0.0) if view is not None and view.arrival.last is not None else None,
         agent_alive=True if told is not None else None,
         clock_offset_s=_offset_s(desk, *told) if told is not None else 0.0,
-        rack=place.rack or report.rack,
-        switch=place.switch or report.switch,
-        domain=place.domain or report.domain,
+        rack=place.rack,  # by the topology alone: who says that it stands with others would have them blamed
+        switch=place.switch,
+        domain=place.domain,
     )
 
 
@@ -223,7 +223,7 @@ def _devices(round_: RoundView, dossier: Dossier) -> Iterable[Device]:
         for device in part.devices:
             member = round_.members.get(device.rank) if device.rank is not None else None
             own = member is not None and member.node == node
-            yield msgspec.structs.replace(device, node=node, rank=device.rank if own else None)
+            yield msgspec.structs.replace(device, node=node, rank=device.rank if own else None, domain="")
 
 
 # --- the past

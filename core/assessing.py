@@ -23,6 +23,7 @@ from rankpulse.core.weighing import weigh
 
 AGAIN_S: Final = 3.0  # a large job is not diagnosed anew for every node that tells more
 KEPT: Final = 64
+ABANDONED_S: Final = 60.0  # longer than any verdict is waited for
 Places: TypeAlias = dict[int, tuple[Position, ...]]  # by rank
 Heard: TypeAlias = tuple[int, int]  # how many nodes told directly, how many in the store
 
@@ -121,8 +122,16 @@ class Assessor:
         open_ = _Open(folder.diagnoses.begin(snapshot, self._desk.now), snapshot, told, base)
         if not open_.case.is_open(self._desk.now):
             return self._closed(round_, stand, order, open_)
+        self._abandon()
         self._open[order.order_id] = open_
         return None
+
+    def _abandon(self) -> None:
+        """Those that nobody asked for again, since their jobs went on: a snapshot of a large job is large."""
+        for order_id, open_ in list(self._open.items()):
+            if self._desk.now - open_.case.asked_at >= ABANDONED_S:
+                self._desk.folder.diagnoses.forget(open_.case)
+                del self._open[order_id]
 
     def _closed(self, round_: RoundView, stand: Stand, order: r.Order, open_: _Open) -> Assessed:
         """With the verdict; where there is none, what was weighed must do."""

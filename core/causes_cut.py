@@ -46,7 +46,7 @@ def of_cut(scene: Scene, found: Laggards) -> Cause | None:
         return None
     nodes, confidence, why = _blamed(scene, ways)
     ranks = _ranks(scene, ways, nodes, found)
-    again = before_on(scene, nodes)
+    again = before_on(scene, nodes, v.NETWORK_STALL, v.PARTITION)
     seen = 1.0 if found.kind == LINK or ranks else UNSEEN
     return Cause(
         klass=v.NETWORK_STALL,

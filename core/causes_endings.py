@@ -65,6 +65,13 @@ def _since(scene: Scene, told: list[Said]) -> float | None:
     return min(times, default=None)
 
 
+def stopped_at(scene: Scene) -> float | None:
+    """When the stop began, as far as anything tells."""
+    told = _since(scene, [s for s in scene.of(signs.PREEMPTED, signs.STOPPED) if s.rank is None])
+    times = [end.at for end in ends(scene) if end.at is not None]
+    return min((at for at in (told, *times) if at is not None), default=None)
+
+
 def _went_before(movers: list[End], at: float | None) -> bool:
     """A failure before the stop is its cause; what has no time is part of the stop, but for what no stop does."""
     lead = movers[0]

@@ -14,7 +14,7 @@ from rankpulse.core.stacks import Doing, doing, ranks_in_words
 from rankpulse.core.verdict import Cause, Culprits, step
 
 LOCK_OR_THREAD: Final = "lock or thread"  # one that the program forgot, or one that works for it: not told apart
-SLOW_STACKS: Final = (st.COMPILE, st.EVALUATION, st.STORAGE)
+NEVER_OF_A_LINK: Final = ("lock", "gil", "stopped", "traced", "paused")  # no port that fails makes a rank do that
 _DEBUGGER: Final = re.compile(r"\b(bdb|i?pdb|debugpy|pydevd)\b|breakpointhook", re.IGNORECASE)
 ASKING: Final = (1, 2, 3, 15)  # signals
 _SAVING: Final = ("check", "ckpt", "sav")
@@ -110,6 +110,8 @@ def _by_stack(scene: Scene, rank: Rank) -> State | None:
         return State(v.COLLECTIVE_HANG, why, "uninterruptible", policy.RESTART_WITHOUT, "host_fault")
     if does.what == st.COMPILE and rank.cpu_moving is not False and _in_time(scene, rank) is not False:
         return State(v.PLANNED_SLOW_PHASE, "compiling", "compile", confidence=0.85)
+    if does.what == st.EVALUATION and rank.cpu_moving and not rank.gil_held and _in_time(scene, rank) is not False:
+        return State(v.PLANNED_SLOW_PHASE, f"{st.IN_WORDS[st.EVALUATION]}, at work", "evaluation", confidence=0.75)
     return None
 
 

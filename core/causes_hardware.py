@@ -72,8 +72,16 @@ def of_hardware(scene: Scene, suspects: Iterable[int] = ()) -> Cause | None:
         return None
     mine = set(suspects)
     nodes = set(scene.where(mine))
-    near = [f for f in found if _of_rank(scene, f) in mine] or [f for f in found if f.said.node in nodes]
-    return _domain(scene, found, near) or _device(scene, near or _first(found), near=bool(near))
+    own = [f for f in found if _of_rank(scene, f) in mine]
+    near = own or [f for f in found if f.said.node in nodes]
+    whose = "the device" if own else "on the node" if near else ""
+    return _domain(scene, found, near) or _device(scene, near or _first(found), near=bool(near), whose=whose)
+
+
+def broken(scene: Scene, found: list[Fault]) -> Cause | None:
+    """These devices, whatever the cause is. A link of the fabric tells what its peers do: it proves nothing here."""
+    own = [fault for fault in found if not fault.of_links]
+    return _device(scene, own, near=False) if own else None
 
 
 def _of_rank(scene: Scene, fault: Fault) -> int | None:
@@ -129,7 +137,7 @@ def _followers(scene: Scene, lead: Fault, nodes: tuple[str, ...]) -> set[str]:
     return {s.node for s in later if s.node in nodes and s.sign and s.at is not None and s.at <= limit}
 
 
-def _device(scene: Scene, mine: list[Fault], *, near: bool) -> Cause:
+def _device(scene: Scene, mine: list[Fault], *, near: bool, whose: str = "") -> Cause:
     lead = mine[0]
     gpus = tuple(sorted({f.gpu for f in mine}, key=lambda g: (g.node, g.gpu is None, g.gpu or 0)))
     known = {g.node for g in gpus if g.gpu is not None}
@@ -146,7 +154,7 @@ def _device(scene: Scene, mine: list[Fault], *, near: bool) -> Cause:
         culprits=Culprits(ranks, nodes, gpus),
         confidence=0.95 if near else 0.85,
         summary=f"GPU fault: {', '.join(map(name, gpus))}: {lead.said.text}",
-        reasons=_reasons(mine, near=near, again=again),
+        reasons=_reasons(mine, whose=whose, again=again),
         evidence=tuple(dict.fromkeys(f.said.ref for f in mine))[:8],
         action=policy.DRAIN if moves else policy.RESTART_WITHOUT,
         steps=(step(v.DRAIN_REBOOT if moves else v.RESTART_EXCLUDING, *nodes), repair),
@@ -155,10 +163,10 @@ def _device(scene: Scene, mine: list[Fault], *, near: bool) -> Cause:
     )
 
 
-def _reasons(mine: list[Fault], *, near: bool, again: int) -> tuple[str, ...]:
+def _reasons(mine: list[Fault], *, whose: str, again: int) -> tuple[str, ...]:
     found = list(dict.fromkeys(_told(f) for f in mine))[:4]
-    if near:
-        found.append("it is the device of the ranks that the others wait for: the hang is its consequence")
+    if whose:
+        found.append(f"it is {whose} of the ranks that the others wait for: the hang is its consequence")
     if again:
         found.append(f"the same node failed {again} time{'s' * (again > 1)} before")
     if any("name=" in f.said.text for f in mine):

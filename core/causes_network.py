@@ -29,11 +29,13 @@ def of_ports(scene: Scene) -> Cause | None:
     )
     both = tuple(dict.fromkeys(n for n in (node, peer) if n))
     blamed = tuple(n for n in both if any(n == broken for broken, _ in ports) or any(s.node == n for s in downs))
-    again = before_on(scene, both)
     targets = blamed or both
+    again = before_on(scene, targets, v.NETWORK_STALL, v.PARTITION)
     return Cause(
         klass=v.NETWORK_STALL,
-        culprits=Culprits((lead.rank,) if lead and lead.rank is not None else (), both, (), links),
+        culprits=Culprits(
+            (lead.rank,) if lead and lead.rank is not None else (), targets if again else both, (), links
+        ),
         confidence=0.9 if lead and ports else 0.8,
         summary=f"network: {', '.join(links) or ' and '.join(both)} failed first",
         reasons=_reasons(scene, lead, ports, downs, again),

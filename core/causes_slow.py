@@ -90,9 +90,9 @@ def of_alike(scene: Scene) -> Cause | None:
         return None
     moving = [at_work for rank in scene.snap.ranks if (at_work := _at_work(rank)) is not None]
     return Cause(
-        klass=v.DATA_STALL if what == LOADER else v.STORAGE_STALL,
+        klass=v.DATA_STALL if what == LOADER and not _wait_for_a_disk(scene, moving) else v.STORAGE_STALL,
         confidence=0.8 if moving and not any(moving) else 0.7,
-        summary=f"{count} of {does.total()} ranks are {IN_WORDS[what]}",
+        summary=f"{count} of {does.total()} ranks are {IN_WORDS[what].replace('its ', 'their ')}",
         reasons=("nobody is ahead of the others: it is what they read from or write to, not one of them",),
         evidence=("ranks[*].stack",),
         action=policy.WAIT if any(moving) else policy.PAGE,
@@ -100,6 +100,12 @@ def of_alike(scene: Scene) -> Cause | None:
         hints=("look at the storage that all nodes share",),
         fault=f"all {what}",
     )
+
+
+def _wait_for_a_disk(scene: Scene, moving: list[bool]) -> bool:
+    """Nearly all in the kernel, and no byte passes: no loader of a program does that to all ranks at once."""
+    asleep = sum(rank.state == "D" for rank in scene.snap.ranks)
+    return asleep >= NEARLY_ALL * len(scene.ranks) and bool(moving) and not any(moving)
 
 
 def _compiling(scene: Scene) -> Cause | None:

@@ -4,6 +4,7 @@ What a kernel, a driver or an exit says comes before silence, silence before wai
 of the culprit's own device or node is the cause, and the hang its consequence. "Unknown" is an answer.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import msgspec
@@ -11,10 +12,10 @@ import msgspec
 from rankpulse.core import policy, signs, told_machines, told_waits
 from rankpulse.core import verdict as v
 from rankpulse.core.causes_cut import of_cut
-from rankpulse.core.causes_endings import of_endings
+from rankpulse.core.causes_endings import of_endings, stopped_at
 from rankpulse.core.causes_exits import numerical, of_exits
-from rankpulse.core.causes_hang import of_culprits
-from rankpulse.core.causes_hardware import faults, of_hardware, suspect
+from rankpulse.core.causes_hang import NEVER_OF_A_LINK, of_culprits
+from rankpulse.core.causes_hardware import broken, faults, of_hardware, suspect
 from rankpulse.core.causes_memory import of_orphans
 from rankpulse.core.causes_monitor import blind, degraded, is_blind, lemon, notes, outdated_driver
 from rankpulse.core.causes_network import of_mismatch, of_ports, of_stall
@@ -34,6 +35,9 @@ from rankpulse.core.waiting import Waits
 
 STACKS_TOLD = 8
 JUST_BEFORE_S = 60.0
+OUTLIVED_S = 300.0  # a job that made steps for so long after a fault did not need that device
+NOT_HEARD_S = 5.0  # a stop that came so soon after a machine's last word may be why it is silent
+BESIDE_THE_JOB = (v.SIDECAR_DEAD, v.CONTROL_PLANE_DELAY, v.PARTITION)  # silences with which a job may go on
 
 
 class Scene(Facts):
@@ -48,7 +52,8 @@ def diagnose(snap: Snapshot) -> Verdict:
     """The verdict on a snapshot. Total: what is not understood is `unknown`."""
     scene = Scene(snap)
     cause = with_past(scene, _cause(scene))
-    also = tuple(one for one in (*notes(scene), suspect(scene), of_regression(scene)) if one and _is_other(one, cause))
+    beside = (*notes(scene), *_beside(scene, cause), suspect(scene), of_regression(scene))
+    also = tuple(one for one in beside if one and _is_other(one, cause))
     return _verdict(scene, cause, also)
 
 
@@ -58,20 +63,43 @@ def _cause(scene: Scene) -> Cause:
 
 def _by_proof(scene: Scene) -> Cause | None:
     """What was told by a kernel, a driver, an exit, a launcher; then who is silent."""
-    ended = of_endings(scene)
+    ended, silence = of_endings(scene), _silence(scene)
     if ended is not None:
-        return ended
+        return silence if silence is not None and _fell_before(scene, silence, ended) else ended
     exits = of_exits(scene)
     hardware = _hardware(scene, exits)
     if hardware is not None:
         return hardware
-    silence = None if is_blind(scene) else of_silence(scene)
+    if silence is not None and silence.klass in BESIDE_THE_JOB and exits is None and scene.moves is False:
+        silence = _stands_for_another_reason(scene, silence) or silence
     if silence is not None and silence.klass == v.NODE_DEAD and not _before(scene, exits):
         return silence
     for found in (of_full(scene), of_checkpoints(scene), port_taken(scene), exits, silence):
         if found is not None:
             return found
     return numerical(scene) or of_start(scene)
+
+
+def _silence(scene: Scene) -> Cause | None:
+    return None if is_blind(scene) else of_silence(scene)
+
+
+def _fell_before(scene: Scene, silence: Cause, ended: Cause) -> bool:
+    """Whether the machine was gone before anybody was told to stop: a scheduler ends the rest of such a job."""
+    nodes = [n for n in scene.snap.nodes if n.node in silence.culprits.nodes]
+    ages = [n.silent_s for n in nodes if n.silent_s is not None and not n.planned_stop]
+    at, now = stopped_at(scene), scene.snap.taken_at
+    known = silence.klass == v.NODE_DEAD and ended.klass in (v.STOPPED_BY_USER, v.PREEMPTED)
+    return known and bool(ages) and at is not None and now is not None and now - max(ages) < at - NOT_HEARD_S
+
+
+def _stands_for_another_reason(scene: Scene, silence: Cause) -> Cause | None:
+    """Who holds up a job that stands, where the silence is of what the job does not need."""
+    if any(n.peers_reach is False for n in scene.snap.nodes if n.node in silence.culprits.nodes):
+        return None
+    waiting = _by_waiting(scene)
+    named = waiting is not None and waiting.confidence >= 0.6 and bool(waiting.culprits.ranks)
+    return waiting if named or silence.klass != v.PARTITION else None
 
 
 def _hardware(scene: Scene, exits: Cause | None) -> Cause | None:
@@ -82,8 +110,35 @@ def _hardware(scene: Scene, exits: Cause | None) -> Cause | None:
     if found is None or scene.moves is True:
         return found
     blamed = set(first or waited)
-    theirs = blamed & set(found.culprits.ranks) or set(scene.where(blamed)) & set(found.culprits.nodes)
+    beside = set(scene.where(blamed)) & set(found.culprits.nodes) and not _outlived(scene, found)
+    theirs = blamed & set(found.culprits.ranks) or beside
     return found if not blamed or theirs or _just_before(scene, first) or not _explained(scene, exits, blamed) else None
+
+
+def _beside(scene: Scene, cause: Cause) -> Iterator[Cause | None]:
+    """What is as true as the cause, and has to be mended as well."""
+    yield _broken_elsewhere(scene, cause)
+    if cause.klass in (v.COLLECTIVE_HANG, v.DATA_STALL, v.STORAGE_STALL):
+        yield _silence(scene)
+        yield of_ports(scene)
+
+
+def _broken_elsewhere(scene: Scene, cause: Cause) -> Cause | None:
+    """Another machine whose device is broken: not the cause, and the next start would fail there."""
+    known = {*cause.culprits.nodes, *scene.in_domain(_domain_of(scene, cause))}
+    return broken(scene, [f for f in faults(scene) if f.said.node and f.said.node not in known])
+
+
+def _domain_of(scene: Scene, cause: Cause) -> str:
+    return scene.domain(cause.culprits.nodes[0]) if cause.klass == v.NVLINK_DOMAIN and cause.culprits.nodes else ""
+
+
+def _outlived(scene: Scene, found: Cause) -> bool:
+    """Whether the job made steps for long after what the devices of these machines told."""
+    times = [f.said.at for f in faults(scene) if f.said.node in found.culprits.nodes]
+    known = [at for at in times if at is not None]
+    since = scene.still_since
+    return since is not None and len(known) == len(times) > 0 and max(known) < since - OUTLIVED_S
 
 
 def _just_before(scene: Scene, ranks: tuple[int, ...]) -> bool:
@@ -119,7 +174,9 @@ def _by_waiting(scene: Scene) -> Cause | None:
     cut = of_cut(scene, found)
     if found.kind in (MISMATCH, OUT_OF_STEP):
         return cut or of_mismatch(scene, found)
-    network, named = of_ports(scene) or cut, of_culprits(scene, found)
+    named = of_culprits(scene, found)
+    plain = named is not None and named.fault in NEVER_OF_A_LINK
+    network = (None if plain else of_ports(scene)) or cut
     if network is not None and (named is None or named.klass in (v.COLLECTIVE_HANG, v.NETWORK_STALL)):
         return network
     stuck = _watchdog_first(scene, named) if named is not None else None

@@ -9,12 +9,13 @@ from typing import Final
 
 from rankpulse.core import kernel_reading as kr
 from rankpulse.core import xid_catalogue as c
-from rankpulse.core.faults import MERGE_S, Fault, Key, Seen, key_of, near
+from rankpulse.core.faults import MERGE_S, OF_PROCESSES, Fault, Key, Seen, key_of, near
 from rankpulse.core.kernel_reading import Reading
 
 ECHO_S: Final = 60.0  # an echo is told this long after its cause at most
 REBOOT_S: Final = 60.0  # a clock of uptime that fell back by more: the machine was started again
 FAULTS_MAX: Final = 4096
+SHARE_MAX: Final = 512  # of those that anybody's program can make up: they must not take the room of a GPU's
 # lines without a number of their own, and the codes that they belong to; (): any
 _BESIDE: Final[dict[str, tuple[int | str, ...]]] = {
     kr.GSP_STALL: (62, 109, 119, 120),
@@ -39,6 +40,7 @@ class Book:
     uuids: dict[str, str] = field(default_factory=dict)  # bus id -> UUID, as the driver printed them
     boots: int = 1
     beyond: int = 0  # sightings of faults that there was no room for
+    _made_up: int = 0  # faults that are kept of those that programs can make up
     _up: float = 0.0
     _newest: dict[str, Fault] = field(default_factory=dict)  # where -> the newest that others can follow from
     _last: Fault | None = None
@@ -80,10 +82,12 @@ class Book:
 
     def _open(self, key: Key, seen: Seen) -> Fault | None:
         fault = self.faults.get(key)
-        if fault is None and len(self.faults) >= FAULTS_MAX:
-            self.beyond += 1
-            return None
         if fault is None:
+            mine = key.injected or seen.reading.kind in OF_PROCESSES
+            if len(self.faults) >= FAULTS_MAX or (mine and self._made_up >= SHARE_MAX):
+                self.beyond += 1
+                return None
+            self._made_up += mine
             fault = Fault(key, seen.reading, seen.at, seen.clock, numbered=seen.reading.kind != kr.GPU_LOST)
             fault.boot = self.boots
             self.faults[key] = fault

@@ -12,7 +12,7 @@ KEPT: Final = 8  # of everything that a fault keeps: processes, places, links
 SAMPLES: Final = 3
 LOST: Final = 79
 KERNEL, NVML = "kernel", "nvml"
-_OF_PROCESSES: Final = ("oom_kill", "oom_reaped", "oom_invoked", "hung_task", "segfault")
+OF_PROCESSES: Final = ("oom_kill", "oom_reaped", "oom_invoked", "hung_task", "segfault")
 
 
 class Seen(NamedTuple):
@@ -153,7 +153,7 @@ def _room(kept: Counter[Any], one: object) -> bool:
 
 def key_of(reading: Reading) -> Key:
     where = reading.pci_bus_id or reading.interface or ""
-    if reading.kind in _OF_PROCESSES:
+    if reading.kind in OF_PROCESSES:
         where = reading.process_name or ""
     if reading.kind == kr.GPU_LOST:
         return Key(where, LOST, reading.injected)  # the twin line of a 79, or all that there is of it

@@ -37,6 +37,7 @@ _FAILED: Final = {
     _NOT_FOUND: ("lost", Condition(BROKEN, REBOOT, "the driver does not know it any more")),
     _RESET_REQUIRED: ("reset_required", Condition(BROKEN, RESET, "it answers nothing before it is reset")),
 }
+_HIDDEN: Final = Condition(UNKNOWN, INSPECT, "NVML does not show it here, and never did: compare with the host")
 
 
 _NOBODY: Final = Identity()
@@ -82,6 +83,8 @@ class GpuHealth:
         """It does not answer, and NVML says so."""
         unknown = Condition(UNKNOWN, INSPECT, f"NVML answers with error {code} ({text}): compare with the host")
         name, condition = _FAILED.get(code, ("no_answer", unknown))
+        if code == _NOT_FOUND and self.heard is None and "lost" not in self.book.findings:
+            name, condition = "no_answer", _HIDDEN  # a container may list GPUs that are not its own
         return [*self.book.found(name, condition, at), *self.book.cleared("probe_stuck", at)]
 
     def stuck(self, for_s: float, where: str, at: float) -> list[Change]:

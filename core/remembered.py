@@ -79,9 +79,14 @@ def nodes_of(failure: Failure) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node for node in (failure.node, *failure.nodes) if node))
 
 
-def before_on(scene: Scene, nodes: tuple[str, ...]) -> int:
-    """How many earlier failures were on one of these nodes, whatever they were."""
-    return sum(1 for f in scene.snap.history if set(nodes_of(f)) & set(nodes))
+def before_on(scene: Scene, nodes: tuple[str, ...], *classes: str) -> int:
+    """How many earlier failures were on one of these nodes, whatever they were; of these classes, where one is told."""
+    return sum(
+        1
+        for f in scene.snap.history
+        if set(nodes_of(f)) & set(nodes)
+        and (not classes or (f.klass or f.signature.partition(":")[0]) in (*classes, ""))
+    )
 
 
 def in_words(seen: Seen) -> str:

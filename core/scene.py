@@ -173,8 +173,8 @@ class Scene:
         node = node or (self.ranks[rank].node if rank in self.ranks else "")
         code = 0
         if sign == signs.XID and (told := signs.xid(text)):
-            code, gpu = told.code, told.gpu if gpu is None else gpu
-            gpu = self._by_pci(node, told.pci) if gpu is None else gpu
+            code = told.code  # "GPU0" in a line is the driver's own count: the bus says which it is
+            gpu = next((one for one in (gpu, self._by_pci(node, told.pci), told.gpu) if one is not None), None)
             rank = self.rank_of(node, gpu) if rank is None else rank
         return Said(self._time(at, node), sign, text, ref, node, rank, gpu, code)
 

@@ -15,6 +15,7 @@ from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
 from rankpulse.core.second_look import SecondLooks
 from rankpulse.core.standstill import Stand, diagnosed, standing
+from rankpulse.core.verdict import RESTART_EXCLUDING
 from rankpulse.core.views import RunView
 
 EVIDENCE_S = 2.5  # for the answers of all nodes; then those that came must do
@@ -28,6 +29,7 @@ class Suspicion:
 
     order: r.Order
     asked_at: float
+    exits: int  # of the round by then
     assessed: Assessed | None = None  # what followed from the answers so far
     done: bool = False  # its order may go: nothing is expected any more
 
@@ -63,7 +65,8 @@ class Suspicions:
         floor_s = desk.settings.detect.hang_floor_s if self._found_before(run) else None
         stand = standing(run, fresh, early_s=early_s, floor_s=floor_s)
         if stand is None:
-            self.forget(run)
+            if not self._unseen(run):
+                self.forget(run)
             return None, 0.0
         if run.joint is not None:
             found = self._unless_at_work(run, stand, self._with_evidence(run, stand))
@@ -82,6 +85,16 @@ class Suspicions:
         self._of.pop(run.uid, None)
         self._looks.forget(run.uid)
         self._work.forget(run)
+
+    def _unseen(self, run: RunView) -> bool:
+        """Whether it is the same standstill still, of which not all is seen just now.
+
+        Beats that come and go must neither begin it anew each time, with new questions, nor keep it from being told.
+        """
+        mine, round_ = self._of.get(run.uid), run.current
+        if mine is None or (mine.order.round, mine.exits) != (round_.number, len(round_.exits)):
+            return False
+        return all(p.moved_at <= mine.asked_at and not p.resting() for p in round_.progress.values())
 
     def wanted(self, order: r.Order) -> bool:
         """Whether this order of evidence is still needed."""
@@ -116,7 +129,7 @@ class Suspicions:
         incident = self._incident(run)
         mine = self._suspicion(run, stand, incident)
         if mine is None:  # somebody weighed it before: that stands
-            return d.again(incident, self._desk.now - stand.lasted_s) if incident is not None and stand.ripe else None
+            return self._as_told(incident, stand) if incident is not None and stand.ripe else None
         if mine.done:
             return mine.assessed.found if mine.assessed is not None else None
         waited_s = self._desk.now - mine.asked_at
@@ -130,6 +143,13 @@ class Suspicions:
         whole = mine.assessed.heard == self._assessor.heard(mine.order)
         mine.done |= stored and whole and (everybody or waited_s >= LATE_S)
         return mine.assessed.found
+
+    def _as_told(self, incident: r.Incident, stand: Stand) -> Diagnosis:
+        """What another monitor concluded; that it would have left out the machine, only the finding tells."""
+        found, kept = d.again(incident, self._desk.now - stand.lasted_s), self._desk.folder.findings.get(incident.id)
+        same = kept is not None and (kept.klass, kept.signature) == (incident.klass, incident.signature)
+        without = kept is not None and any(step.startswith(RESTART_EXCLUDING) for step in kept.steps)
+        return found._replace(advice=d.RESTART_WITHOUT) if same and without else found
 
     def _unless_at_work(self, run: RunView, stand: Stand, found: Diagnosis | None) -> Diagnosis | None:
         """None where the evidence shows that somebody is at work: that is slow, until it has lasted for too long."""
@@ -149,7 +169,7 @@ class Suspicions:
         if mine is None:
             if stored is None and incident is not None:
                 return None
-            mine = Suspicion(stored or self._collect(run, key_kind), self._desk.now)
+            mine = Suspicion(stored or self._collect(run, key_kind), self._desk.now, len(run.current.exits))
         elif stored is not None and stored.order_id != mine.order.order_id:
             mine.order = stored  # another leader asked first
         self._of[run.uid] = mine

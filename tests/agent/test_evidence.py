@@ -261,6 +261,31 @@ def _state(pid: int) -> str:
 
 
 @pytest.mark.live
+async def test_a_question_that_another_collection_gave_up_costs_its_answer_alone(ward: Ward) -> None:
+    """Two jobs of a node are looked at at the same time, and the second look finds the process of the first gone."""
+    worker, asked = await ward.admit(), asyncio.Event()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"dump_traceback" in await reader.readuntil(b"\r\n\r\n"):
+            asked.set()
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_unix_server(mute, ward.path)
+    real, worker.pid = (worker.pid, worker.start), os.getpid()
+    worker.start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    evidence = Evidence(ward.run_dir)
+    first = asyncio.create_task(evidence.look([worker]))
+    await asyncio.wait_for(asked.wait(), 5)
+    evidence.stacks.close()
+    (seen,) = await asyncio.wait_for(first, 5)
+    worker.pid, worker.start = real
+    listener.close()
+    assert (seen.python.text, seen.python.why) == ("", "the process is gone")
+    assert seen.row.rank == 0
+
+
+@pytest.mark.live
 async def test_whoever_leaves_questions_unanswered_is_asked_no_more(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from support import eventually
 from rankpulse.agent import children, dumps, gpus, ras
 from rankpulse.agent.aside import Aside, TooSlow
 from rankpulse.agent.dumps import NODE, Dumps, name_of
-from rankpulse.agent.folder import private
+from rankpulse.agent.folder import Folder, private
 from rankpulse.agent.gpus import HANGS, Gpus
 from rankpulse.agent.py_spy import threads_of
 from rankpulse.agent.stacks import bare, main_thread, main_thread_of_py_spy, redacted, short
@@ -154,6 +154,19 @@ async def test_a_driver_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pyte
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.live
+async def test_whoever_asks_meanwhile_starts_no_second_process(tmp_path: Path) -> None:
+    """Also where the first has lost its patience: a process that hangs in the driver cannot be killed."""
+    started = tmp_path / "started"
+    asked = Gpus("n1", child=("/bin/sh", "-c", f"echo once >> {started}; exec sleep 60"), devices="null")
+    first = asyncio.create_task(asked.look(1.0))
+    await eventually(started.exists, 10, "it was started")
+    first.cancel()
+    use = await asked.look(1.0)
+    assert use.left_out[0].startswith(HANGS)
+    assert started.read_text() == "once\n"
+
+
 async def test_without_gpus_nobody_is_started() -> None:
     assert await Gpus("n1", child=("/no/such/program",), devices="no such device").look(5.0) == gpus.Use()
 
@@ -254,7 +267,7 @@ def test_what_is_no_dump_is_refused(tmp_path: Path, name: str) -> None:
 def test_the_oldest_go_by_count_and_by_bytes(tmp_path: Path) -> None:
     place = tmp_path / "dumps"
     kept = Dumps(private(str(place)), 3, 1 << 20)
-    (place / "draft.tmp").write_text("never finished")
+    (place / (name_of("t", "c0", 1) + ".tmp")).write_text("never finished")
     for number in range(5):
         kept.write("t", f"c{number}", {0: content()})
         os.utime(place / name_of("t", f"c{number}", 0), (number, number))
@@ -263,6 +276,35 @@ def test_the_oldest_go_by_count_and_by_bytes(tmp_path: Path) -> None:
     told = Dumps(private(str(place)), 3, 5000).write("t", "c6", {0: content(4000), 1: content(4000)})
     assert len(told) == 1
     assert sum(path.stat().st_size for path in place.iterdir()) <= 5000
+
+
+def test_what_others_keep_in_that_directory_stays(tmp_path: Path) -> None:
+    """Somebody may set a directory that is in use already."""
+    foreign = [tmp_path / name for name in ("train.log", "weights.json.gz", "old.tar.gz.tmp", ".profile")]
+    for path in foreign:
+        path.write_text("theirs")
+        os.utime(path, (1, 1))
+    kept = Dumps(private(str(tmp_path)), 1, 1)
+    for number in range(3):
+        kept.write("t", f"c{number}", {0: content()})
+    assert sorted(tmp_path.iterdir()) == sorted(foreign)
+
+
+class Full(Folder):
+    """A disk that takes no third file."""
+
+    def write(self, name: str, data: bytes) -> None:
+        if len(self.names()) >= 2:
+            raise OSError(28, "No space left on device")
+        Folder.write(self, name, data)
+
+
+def test_a_full_disk_is_given_back_what_is_too_much(tmp_path: Path) -> None:
+    place = private(str(tmp_path / "dumps"))
+    kept = Dumps(Full(place.path, place.fd), 1, 1 << 20)
+    with pytest.raises(OSError, match="No space"):
+        kept.write("t", "c0", {0: content(), 1: content(), 2: content()})
+    assert len(place.names()) == 1
 
 
 def test_no_dump_is_too_large_to_be_fetched() -> None:
@@ -326,6 +368,16 @@ def test_what_py_spy_wrote() -> None:
     assert "hidden" not in text
     assert main_thread_of_py_spy(text) == ("train.py:60 <module>", "c/lock.py:23 wait")
     assert main_thread_of_py_spy("") == main_thread_of_py_spy("x" * 9999) == ()
+
+
+@pytest.mark.parametrize("told", ["    f (" + " (" * 400_000, "    f (" + "/a (" * 200_000, '  File "' + "/" * 900_000])
+def test_names_that_are_made_to_be_slow_cost_nothing(told: str) -> None:
+    """Patterns hold Python's lock: whoever can make one slow stops the heart of the node."""
+    began = time.monotonic()
+    redacted(told)
+    main_thread_of_py_spy('Thread 1 (idle): "MainThread"\n' + f"{told[:8000]}\n" * 100)
+    main_thread(f"Thread 0x1 (most recent call first):\n{told}\n")
+    assert time.monotonic() - began < 2
 
 
 def test_redacted() -> None:

@@ -213,3 +213,16 @@ async def test_where_neither_can_be_read_it_is_told(device: Device) -> None:
         "kmsg: No such file or directory; journalctl: No such file or directory: "
         "Xids are heard of through NVML's events alone"
     ]
+
+
+async def test_a_journal_that_waits_and_tells_nothing_is_not_taken_for_a_quiet_kernel(device: Device) -> None:
+    """That is what journalctl does for a user who may not read it."""
+    log = device.log()
+    log.device = lambda path: os.open(f"/nonexistent/{path}", os.O_RDONLY)
+    log.journal, log.quiet_s = Journal((sys.executable, "-c", "import time; time.sleep(60)")), 0.1
+    task = asyncio.create_task(log.run())
+    await eventually(lambda: device.able, 10, "it is told")
+    assert "may this user read it?" in device.able[0]
+    task.cancel()
+    await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+    assert len(device.able) == 1

@@ -1,6 +1,8 @@
 """A whole agent that reads the kernel's log, from a pipe that stands in for it."""
 
 import os
+import shutil
+import stat
 import time
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from agent_bench import Desk
 from support import eventually
 
 from rankpulse.agent.gpu_devices import Devices
+from rankpulse.core.fault_book import Book
+from rankpulse.core.faults import Fault, Seen
 from rankpulse.core.records import GPU_FAULT
 from rankpulse.store.memory import MemoryStore
 
@@ -92,3 +96,57 @@ async def test_a_drill_may_have_it_believed(run_dir: str, log: Log) -> None:
             return [one[:4] for one in await told(at)] == [(BUS, "xid_79", "opened", "drain_reboot")]
 
         await eventually(known, 20, "a lost GPU")
+
+
+class Sick(Book):
+    """A bug of ours."""
+
+    def seen(self, seen: Seen) -> Fault | None:
+        if seen.reading.xid == 31:
+            raise ZeroDivisionError("a bug")
+        return Book.seen(self, seen)
+
+
+async def test_a_line_that_we_cannot_deal_with_costs_no_other(run_dir: str, log: Log) -> None:
+    async with desk(run_dir, log, MemoryStore(time.monotonic)).at_work() as at:
+        await eventually(lambda: at.agent.capabilities.get("kernel_log") == "ok", 20, "a log that is read")
+        at.agent.faults.faults = Sick()
+        log.say(f"NVRM: Xid (PCI:{BUS}): 31, pid=1, name=a, Ch 0")
+        log.say(f"NVRM: Xid (PCI:{BUS}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+
+        async def known() -> bool:
+            return await told(at) == [(BUS, "xid_79", "opened", "drain_reboot", False)]
+
+        await eventually(known, 20, "the lost GPU")
+        assert at.agent.capabilities["kernel_log"] == "ok"
+
+
+async def test_the_cursor_follows_the_spool(run_dir: str, log: Log) -> None:
+    """The run directory is removed under the agent."""
+    async with desk(run_dir, log, MemoryStore(time.monotonic)).at_work() as at:
+        cursor = Path(run_dir, "spool", "kmsg.cursor")
+        log.say("one")
+        await eventually(cursor.exists, 10, "a cursor")
+        shutil.rmtree(run_dir)
+        await eventually(cursor.parent.exists, 20, "a new spool")
+        log.say("two")
+        await eventually(cursor.exists, 10, "a cursor there")
+        assert at.agent.capabilities["kernel_log"] == "ok"
+
+
+async def test_where_there_is_no_log_nobody_asks_for_it_every_second(
+    run_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, program = tmp_path / "started", tmp_path / "bin" / "journalctl"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho once >> {started}\nexit 1\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    nowhere = Desk(
+        run_dir, MemoryStore(time.monotonic), devices=NONE, gpu={"kernel_log": "/none", "host_poll_s": 0.0}, beat_s=0.2
+    )
+    async with nowhere.at_work() as at:
+        await eventually(lambda: "journalctl ended with 1" in at.agent.capabilities.get("kernel_log", ""), 20, "none")
+        beats = at.agent.publisher.figures.beats
+        await eventually(lambda: at.agent.publisher.figures.beats > beats + 12, 30, "some seconds of its life")
+    assert started.read_text() == "once\n"

@@ -1,11 +1,14 @@
 """Events of the driver and lines of the kernel become one fault, told once."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rankpulse.agent import health_kept
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.facts import Fact
+from rankpulse.agent.folder import private
 from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.node_faults import NodeFaults
 from rankpulse.core import kernel_log
@@ -121,3 +124,17 @@ def test_memory_that_ran_out_is_told_and_over() -> None:
 
 def _fields(reading: Any) -> dict[str, Any]:
     return {name: getattr(reading, name) for name in reading.__struct_fields__}
+
+
+def test_what_an_earlier_agent_found_is_known_and_words_that_are_not_ours_are_passed_over(tmp_path: Path) -> None:
+    before, folder = Node().line(LOST, 101.0), private(str(tmp_path / "spool"))
+    health_kept.save(folder, "boot-1", before.books)
+    kept = folder.read("gpus.health", 1 << 20)
+    foreign = b'{"what":"new","level":"dire","action":"pray","text":"","first_at":1.0,"last_at":1.0}'
+    folder.write("gpus.health", kept.replace(b'"findings":[', b'"findings":[' + foreign + b","))
+    after, rebooted = Node(), Node()
+    health_kept.restore(folder, "boot-1", after.books)
+    health_kept.restore(folder, "boot-2", rebooted.books)
+    gpu = after.books.gpus[BUS]
+    assert ([one.what for one in gpu.book.open], gpu.level, gpu.action) == (["xid_79"], "broken", "drain_reboot")
+    assert (gpu.xids[79].times, after.told(), rebooted.books.gpus) == (1, [], {})

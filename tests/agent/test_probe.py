@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -60,7 +60,9 @@ async def told(desk: Desk) -> NodeState:
 
 
 @contextlib.asynccontextmanager
-async def serving(beat: Beat | None = None, **settings: str) -> AsyncIterator[ProbeServer]:
+async def serving(
+    beat: Beat | None = None, more: Mapping[str, Callable[[look.Ask], Awaitable[bytes]]] | None = None, **settings: str
+) -> AsyncIterator[ProbeServer]:
     """The endpoint alone."""
     server = ProbeServer(
         "n1",
@@ -70,6 +72,7 @@ async def serving(beat: Beat | None = None, **settings: str) -> AsyncIterator[Pr
         name="machine",
         clock=time.monotonic,
         log=Log(),
+        more=more,
     )
     await server.open()
     try:
@@ -214,6 +217,31 @@ async def test_whoever_holds_connections_open_keeps_nobody_out() -> None:
         finally:
             for _, writer in crowd:
                 writer.close()
+
+
+async def test_whoever_knocks_displaces_nobody_who_is_believed(tmp_path: Path) -> None:
+    """Evidence takes two seconds to collect: anybody could keep the monitor from it otherwise."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(_said: look.Ask) -> bytes:
+        begun.set()
+        await go.wait()
+        return b"{}"
+
+    secret = TOKEN.encode()
+    async with serving(more={"collect": slow}, token_file=str(_token_file(tmp_path))) as server:
+        asked = asyncio.create_task(say(server.address, look.ask("n1", NONCE, secret, "collect", b"{}")))
+        await begun.wait()
+        crowd = [await asyncio.open_connection(*parse_peer(server.address)) for _ in range(2 * CLIENTS_MAX)]
+        try:
+            await ask(server.address, token=TOKEN)  # all of them have been taken
+            go.set()
+            assert look.hear_part(await asked, NONCE, secret, "collect", 1000) == b"{}"
+            assert len(server._clients) <= CLIENTS_MAX
+        finally:
+            for _, writer in crowd:
+                writer.close()
+        assert await eventually(lambda: not server._proved, 5, "nothing is remembered of it")
 
 
 @pytest.mark.live

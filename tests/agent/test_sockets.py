@@ -38,6 +38,7 @@ def row(
     [
         (row(), ["10.0.0.2:6789"]),
         (row(remote="0000000000000000FFFF00000200000A:1A85"), ["10.0.0.2:6789"]),
+        (row(remote="-200000A:1A85"), []),
         (row(remote="000080FE00000000FF00FC000100FEFF:0016"), ["[fe80::fc:ff:fffe:1]:22"]),
         (row(state="02", waiting=0), ["10.0.0.2:6789"]),
         (row(retries=0, timer="04", probes=3), ["10.0.0.2:6789"]),
@@ -50,8 +51,8 @@ def row(
         ("   0: nonsense\n", []),
         (row()[:60], []),
     ],
-    ids=["sent again", "mapped", "IPv6", "connecting", "full when cut", "does not read", "kept alive", "by chance",
-         "nothing waits", "ended", "nobody's", "", "cut"],
+    ids=["sent again", "mapped", "nonsense", "IPv6", "connecting", "full when cut", "does not read", "kept alive",
+         "by chance", "nothing waits", "ended", "nobody's", "", "cut"],
 )  # fmt: skip
 def test_who_acknowledges_nothing(line: str, peers: list[str]) -> None:
     assert list(sockets.unacknowledged(sockets.rows(HEAD + line)).values()) == peers
@@ -126,12 +127,15 @@ def test_a_cable_that_is_cut(cable: tuple[str, str]) -> None:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    with start(cable[1], LISTENER) as listener, start(cable[0], TALKER) as talker:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(start(cable[1], LISTENER))
+        stack.callback(listener.kill)
         assert listener.stdout
+        assert listener.stdout.readline() == "ok\n"
+        talker = stack.enter_context(start(cable[0], TALKER))
         assert talker.stdout
         assert talker.stdin
         try:
-            listener.stdout.readline()
             talker.stdout.readline()
             assert sockets.addresses(talker.pid)[0] == "10.99.7.1"
             assert sockets.namespace(talker.pid) != sockets.namespace("self")
@@ -147,7 +151,6 @@ def test_a_cable_that_is_cut(cable: tuple[str, str]) -> None:
             assert eventually_sync(silent, 20, "data that is sent again") == ["10.99.7.2:4000"]
         finally:
             talker.kill()
-            listener.kill()
 
 
 def test_a_peer_that_only_does_not_read_is_not_silent() -> None:

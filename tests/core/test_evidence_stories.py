@@ -354,6 +354,36 @@ def test_a_new_leader_finds_the_incident_open_and_acts_by_what_it_says() -> None
     assert world.findings().keys() == {incident.id}
 
 
+def test_a_new_leader_leaves_out_the_machine_that_failed_twice_as_the_one_before_it_would_have() -> None:
+    nodes = {"node-a": 2, "node-b": 2, "node-c": 2}
+    world = trained(nodes)
+    slow = elsewhere(2, "train.py:70 augment")
+    assert stands(world, {2: slow}).action == "restart"
+    restarted(world, 2, nodes, first_step=91)
+    world.run(60)
+    world.put(world.keys.arm(), r.Arm(armed=False, author="ann", reason="test", at=0.0))
+    assert stands(world, {2: slow}).action == "observe"
+    world.run(15)
+    world.successor(2)
+    world.arm()
+    world.run(10)
+    assert world.incidents()[-1].action == "restart_without"
+    assert world.of_kind("restart")[-1].without == ("node-b",)
+
+
+def test_a_node_that_claims_the_place_of_others_has_only_itself_blamed() -> None:
+    world = trained({"node-a": 2, "node-b": 2, "node-c": 2, "node-d": 2})
+    for node in ("node-a", "node-c"):
+        world.reports[node] = Node(node, domain="d1")
+    world.reports["node-b"] = Node("node-b", domain="d1", rack="r1")
+    world.devices["node-b"] = tuple(
+        Device(gpu=gpu, rank=2 + gpu, domain="d1", xids=(Xid(74, at=UTC + world.now),)) for gpu in range(2)
+    )
+    incident = stands(world, {2: elsewhere(2, "torch/cuda/__init__.py:9 synchronize")})
+    assert incident.nodes == ("node-b",)
+    assert world.of_kind("restart") == []
+
+
 def test_what_a_large_job_costs_the_loop_itself_grows_with_its_ranks_and_no_faster() -> None:
     """Everything but the diagnosis, which is made beside the loop. CPU time: the machine may be busy."""
     nodes = {f"n{number:04d}": 8 for number in range(512)}

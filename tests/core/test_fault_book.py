@@ -2,7 +2,7 @@
 
 from rankpulse.core import xid_catalogue as c
 from rankpulse.core.fault_advice import advice
-from rankpulse.core.fault_book import FAULTS_MAX, Book
+from rankpulse.core.fault_book import FAULTS_MAX, SHARE_MAX, Book
 from rankpulse.core.fault_groups import incidents
 from rankpulse.core.faults import NVML, Fault, Key, Seen
 from rankpulse.core.kernel_log import of_message
@@ -188,6 +188,18 @@ def test_a_machine_that_was_started_again_starts_another_occurrence() -> None:
 def test_lines_without_a_time_prove_no_second_occurrence() -> None:
     line = f"NVRM: Xid (PCI:{BUS}): 119, pid=1, name=a, Timeout"
     assert only(read(line, line)).occurrences == 1
+
+
+def test_no_program_fills_the_book_before_a_gpu_breaks() -> None:
+    """A process may be called as it likes, and whoever may write to the log may name any GPU."""
+    killed = "Memory cgroup out of memory: Killed process {0} (job{0}) total-vm:1kB, anon-rss:1kB"
+    injected = "12,5,100000000,-;NVRM: Xid (PCI:{0:04x}:01:00): 79, x"
+    for made_up in (killed, injected):
+        book = read(*(made_up.format(n) for n in range(FAULTS_MAX + 10)))
+        assert (len(book.faults), book.beyond) == (SHARE_MAX, FAULTS_MAX + 10 - SHARE_MAX)
+        read(made_up.format(0), xid(100, 79), book=book)
+        assert book.faults[Key(BUS, 79)].lines == 1
+        assert next(iter(book.faults.values())).lines == 2
 
 
 def test_the_book_is_bounded() -> None:

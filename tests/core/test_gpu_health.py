@@ -354,3 +354,21 @@ def test_a_process_is_stuck_when_it_was_seen_so_again_and_again() -> None:
     assert isinstance(verdict, Condition)
     assert "python (7)" in verdict.text
     assert not isinstance(waiting.look([Stuck(7, 99, "python")]), Condition), "another process of the same number"
+
+
+def test_a_gpu_that_was_never_seen_here_is_not_called_lost() -> None:
+    """A container may list the GPUs of the whole machine, and be shown some."""
+    story = Story()
+    story._take(story.gpu.failed(28, "Not Found", 1.0))
+    assert (story.open, story.gpu.level, story.gpu.action) == (["no_answer"], "unknown", "inspect")
+    story.reads(temperature_c=40.0)
+    story._take(story.gpu.failed(28, "Not Found", 2.0))
+    assert (story.open, story.gpu.level, story.gpu.action) == (["lost"], "broken", "drain_reboot")
+
+
+def test_a_lost_gpu_stays_lost_to_an_agent_that_starts_anew() -> None:
+    before, after = Story().reads(temperature_c=40.0), Story()
+    before._take(before.gpu.failed(15, "GPU is lost", 1.0))
+    after.gpu.book.findings = dict(before.gpu.book.findings)
+    after._take(after.gpu.failed(28, "Not Found", 2.0))
+    assert after.open == ["lost"]
