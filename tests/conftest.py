@@ -1,5 +1,6 @@
 """Fixtures for all rooms: one real etcd per test run, and a cluster name of its own for each test."""
 
+import signal
 import sys
 import uuid
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ from hypothesis import HealthCheck, settings
 
 # tests are no package; this is what makes `from support import ...` work from every folder
 sys.path.insert(0, str(Path(__file__).parent))
+
+# a shell has what it starts in the background ignore SIGINT, and so would every program that a test starts
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a shared machine is slow at times; that says nothing about the code
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
