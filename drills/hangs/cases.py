@@ -48,8 +48,7 @@ CASES = {
         Case("pipe", v.STORAGE_STALL, (*RESTART, *PAGE), r"pipe", "writing to a pipe that nobody reads"),
         Case("skip", v.COLLECTIVE_MISMATCH, PAGE, r"all_gather", "leaves out a collective"),
         Case("operation", v.COLLECTIVE_MISMATCH, PAGE, r"all_reduce", "calls another operation than the others"),
-        # torch says so, unless the worker was killed in the middle of handing over a batch
-        Case("torch_loader", v.WORKER_DEAD, ADOPT, r"DataLoader worker|EOFError", "torch's loader, its worker killed"),
+        Case("torch_loader", v.WORKER_DEAD, ADOPT, r"DataLoader worker", "torch's loader, whose worker is killed"),
         Case("shape_more", v.COLLECTIVE_MISMATCH, ADOPT, r"all_gather", "gives more to a collective than the others"),
         Case("shape_less", v.WORKER_DEAD, ADOPT, r"SIGABRT", "gives less to a collective than the others"),
         Case("leaves", v.WORKER_DEAD, ADOPT, r"exited|gone|left|ended", "os._exit(0), without a word"),

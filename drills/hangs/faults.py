@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 FOR_EVER_S = 100_000
 SILENT_CODE = 0  # as if all were well
+IDLE_S = 0.5  # a worker of a loader has read ahead by then
 
 
 def stopped() -> None:
@@ -56,10 +57,15 @@ class Numbers(torch.utils.data.IterableDataset[int]):
 
 
 def torch_loader_killed() -> None:
-    """torch notices the death of a worker of its data loader, and raises in the rank."""
-    loader = iter(DataLoader(Numbers(), num_workers=1, batch_size=4, multiprocessing_context="fork"))
+    """torch notices the death of a worker of its data loader, and raises in the rank.
+
+    Of plain numbers: a tensor that has been handed over, and not yet fetched, dies with its worker, and the rank of
+    an EOFError, whose words do not say whose end it was.
+    """
+    loader = iter(DataLoader(Numbers(), num_workers=1, batch_size=None, multiprocessing_context="fork"))
     next(loader)
     [worker] = loader._workers
+    time.sleep(IDLE_S)  # one that is killed at work may take a lock with it, on which torch then waits for ever
     os.kill(worker.pid, signal.SIGKILL)
     while True:
         next(loader)
