@@ -52,8 +52,8 @@ _TABLE: Final = tuple(
          r"|batch_isend_irecv|send_forward|recv_forward|send_backward|recv_backward|p2p_communication|\breduce\b"
          r"|distributed_c10d|functional_collectives|ProcessGroup|nccl|gloo|wait_tensor|work\.wait|_sync_params"
          r"|reducer|\bgather\b|\bscatter\b|monitored_barrier"),
-        (DEVICE, r"cuda(Stream|Event|Device)?_?synchronize|\bsynchronize\b(?!\.py)|_local_scalar_dense|\bitem\b|cuCtxSync"
-         r"|cuStream"
+        (DEVICE, r"cuda(Stream|Event|Device)?_?synchronize|\bsynchronize\b(?!\.py)|_local_scalar_dense|\bitem\b"
+         r"|cuCtxSync|cuStream"
          r"|cuEvent|cuMemcpy|cudaMemcpy|\bto\b.{0,20}\bcpu\b|\bcuda_sync"),
         (COMPILE, r"_inductor|_dynamo|triton.{0,30}compil|\bcompile\w*\b|nvcc|ninja|codegen|autotun|cpp_extension"
          r"|\bjit\b"),
