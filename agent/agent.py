@@ -289,7 +289,8 @@ class Agent:
         self.outbox.add(Fact(records.AGENT_STARTED, pid=os.getpid(), detail={"version": hosts.version()}))
         await self._endpoints.open()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._scan()), _FIRST_SCAN_S)
+            async with asyncio.timeout(_FIRST_SCAN_S):
+                await asyncio.shield(self._scan())
         self._arrivals.settle_past()
         self._settled = True
         self._remember()

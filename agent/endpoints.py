@@ -101,4 +101,5 @@ class Endpoints:
 async def _end(one: LocalSocket | HttpServer | ProbeServer | None) -> None:
     with contextlib.suppress(OSError, TimeoutError):
         if one:
-            await asyncio.wait_for(one.close(), 1.0)
+            async with asyncio.timeout(1.0):
+                await one.close()

@@ -45,7 +45,8 @@ class Journal:
         last = ""
         while True:
             try:
-                line = await asyncio.wait_for(out.readline(), _WAIT_S if entries else None)
+                async with asyncio.timeout(_WAIT_S if entries else None):
+                    line = await out.readline()
             except TimeoutError:
                 line = None
             except ValueError:  # longer than any entry of the kernel

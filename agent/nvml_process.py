@@ -97,7 +97,8 @@ class NvmlProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _DIES_S)
+                async with asyncio.timeout(_DIES_S):
+                    await self._process.wait()
         return self.gone
 
     @property

@@ -63,7 +63,8 @@ async def end_child(process: Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _DIES_S)
+            async with asyncio.timeout(_DIES_S):
+                await process.wait()
 
 
 @dataclass(slots=True)

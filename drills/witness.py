@@ -95,4 +95,5 @@ class Witness:
             if left <= 0:
                 raise Timeout(f"waited {timeout_s:.0f} s for {what}")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), min(left, 0.25))
+                async with asyncio.timeout(min(left, 0.25)):
+                    await self._changed.wait()

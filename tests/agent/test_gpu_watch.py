@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from gpu_bench import NvmlStub, library
@@ -334,6 +334,27 @@ async def test_an_unknown_error_at_the_start_is_no_word_on_the_gpus(stub: NvmlSt
         await eventually(watch.told("nvml", bus=""), 20, "the finding")
         (fact,) = watch.facts
         assert (fact.detail["level"], "compare with the host" in str(fact.detail["text"])) == ("unknown", True)
+
+
+async def test_an_end_that_is_called_off_in_the_turn_in_which_the_process_dies() -> None:
+    """The cancellation is not lost: with it the keeper, and so the agent, would go on for ever."""
+    waits, dies = asyncio.Event(), asyncio.Event()
+
+    class Dying:
+        returncode, pid = None, 1
+
+        def kill(self) -> None: ...
+
+        async def wait(self) -> None:
+            waits.set()
+            await dies.wait()
+
+    ending = asyncio.create_task(NvmlProcess(cast(Any, Dying()), {}, 1.0, Clock()).end())
+    await waits.wait()
+    dies.set()
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
 
 
 async def test_gpus_that_cannot_be_asked_any_more_are_not_called_well(stub: NvmlStub) -> None:
