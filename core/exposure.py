@@ -1,0 +1,224 @@
+"""For how long something could have failed: nodes, GPUs and runs in seconds, by day of UTC, node and run.
+
+Every monitor counts what it sees, so that one that takes over goes on from its own word since the leader's last one.
+Time that nobody saw is counted as such: nothing says that nodes ran then. A rank is counted as a GPU.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rankpulse.core.fleet import Fleet
+from rankpulse.core.ledger import day_of
+from rankpulse.core.records import CheckpointState, LedgerDay, NodeShare, RunShare
+from rankpulse.core.stragglers import Straggler
+from rankpulse.core.views import RoundView, RunView
+
+SAMPLE_S = 5.0
+ASLEEP_S = 30.0  # between two samples: longer, and this monitor did not look
+HEARD_BEATS = 10.0  # beats after which a node that says nothing is counted no more
+WRITE_S, WRITE_PER_NODE_S = 60.0, 0.15  # a large day is written more seldom
+DAYS_KEPT = 2  # in memory: the present one, and the one before until it is written
+NODES_MAX, RUNS_MAX = 20_000, 1000  # rows of a day; beyond them only the sums count
+SPREAD_MAX_DAYS = 400
+DAY_S = 86400.0
+
+
+@dataclass
+class Share:
+    """A run's part in a day."""
+
+    run_id: str
+    run_s: float = 0.0
+    gpu_s: float = 0.0
+    checkpoint_s: float = 0.0
+    straggling_s: float = 0.0
+
+
+@dataclass
+class Day:
+    """Sums of one day. `fresh`: more than was last written."""
+
+    node_s: float = 0.0
+    gpu_s: float = 0.0
+    run_s: float = 0.0
+    unseen_s: float = 0.0
+    nodes: dict[str, list[float]] = field(default_factory=dict)  # seconds heard, seconds of ranks
+    runs: dict[str, Share] = field(default_factory=dict)
+    fresh: bool = False
+
+    @classmethod
+    def of(cls, told: LedgerDay) -> "Day":
+        runs = {uid: Share(row.run_id, *row_seconds(row)) for uid, row in told.runs.items()}
+        nodes = {name: [row.node_s, row.gpu_s] for name, row in told.nodes.items()}
+        return cls(told.node_s, told.gpu_s, told.run_s, told.unseen_s, nodes, runs)
+
+    def record(self, day: str, origin: str, at: float) -> LedgerDay:
+        return LedgerDay(
+            day=day,
+            origin=origin,
+            at=round(at, 3),
+            node_s=round(self.node_s, 1),
+            gpu_s=round(self.gpu_s, 1),
+            run_s=round(self.run_s, 1),
+            unseen_s=round(self.unseen_s, 1),
+            nodes={name: NodeShare(round(row[0], 1), round(row[1], 1)) for name, row in sorted(self.nodes.items())},
+            runs={uid: _share(row) for uid, row in sorted(self.runs.items())},
+        )
+
+
+class Exposure:
+    """One per engine. Times are the observer's monotonic seconds; `at` names the day."""
+
+    def __init__(self, heartbeat_interval_s: float) -> None:
+        self._heard_s = HEARD_BEATS * heartbeat_interval_s
+        self._days: dict[str, Day] = {}
+        self._looked_at: float | None = None
+        self._stored_at: float | None = None  # UTC: up to when the store's newest word counts
+        self._since_s = 0.0  # counted here since that was seen
+        self._written_at: float | None = None
+        self._ranks: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {}  # by run: alive ranks by node
+        self._saves: dict[str, int] = {}
+
+    def stored(self, told: LedgerDay, *, leading: bool) -> None:
+        """The store's word on a day. Who leads wrote it, and knows more by now."""
+        if leading:
+            return
+        self._days[told.day] = Day.of(told)
+        if self._stored_at is None or told.at >= self._stored_at:
+            self._stored_at, self._since_s = told.at, 0.0
+        self._bound()
+
+    def took_office(self, at: float) -> None:
+        """What lies between the last leader's word and what this monitor has seen itself was seen by nobody."""
+        if self._stored_at is not None:
+            self._spread(self._stored_at, at - self._since_s)
+        self._stored_at, self._since_s = at, 0.0
+
+    def sample(
+        self,
+        fleet: Fleet,
+        now: float,
+        at: float,
+        *,
+        seeing: bool,
+        saved: Callable[[str], CheckpointState | None],
+        slow: Callable[[str], list[Straggler]],
+    ) -> None:
+        """Count the time since the last look, every few seconds. `seeing`: this monitor can trust its own sight."""
+        if self._looked_at is None:
+            self._looked_at = now
+        span_s = now - self._looked_at
+        if span_s < SAMPLE_S:
+            self._looked_at = min(self._looked_at, now)
+            return
+        self._looked_at, self._since_s = now, self._since_s + span_s
+        day = self._day(day_of(at))
+        if not seeing or span_s > ASLEEP_S:
+            day.unseen_s += span_s
+        else:
+            heard = self._nodes(day, fleet, now, span_s)
+            for run in fleet.runs.values():
+                if run.rounds and run.open():
+                    self._run(day, run, span_s, heard, saved(run.uid), slow(run.uid))
+        self._ranks = {uid: row for uid, row in self._ranks.items() if uid in fleet.runs}
+        self._saves = {uid: count for uid, count in self._saves.items() if uid in fleet.runs}
+
+    def due(self, now: float, at: float, origin: str) -> Iterable[LedgerDay]:
+        """The days as they should be written now."""
+        if self._written_at is None:
+            self._written_at = now
+        largest = max((len(day.nodes) for day in self._days.values()), default=0)
+        if now - self._written_at < max(WRITE_S, WRITE_PER_NODE_S * largest):
+            return
+        self._written_at, self._stored_at, self._since_s = now, at, 0.0
+        for name, day in sorted(self._days.items()):
+            if day.fresh:
+                day.fresh = False
+                yield day.record(name, origin, at)
+
+    def _bound(self) -> None:
+        """Days that are written are the store's."""
+        for name in sorted(self._days)[:-DAYS_KEPT]:
+            if not self._days[name].fresh:
+                del self._days[name]
+
+    def _day(self, name: str) -> Day:
+        day = self._days.setdefault(name, Day())
+        day.fresh = True
+        self._bound()
+        return day
+
+    def _spread(self, begin: float, end: float) -> None:
+        """Nobody saw from `begin` to `end`, UTC: to each day its part."""
+        for _ in range(SPREAD_MAX_DAYS):
+            if end - begin < 1.0:
+                return
+            midnight = (begin // DAY_S + 1) * DAY_S
+            self._day(day_of(begin)).unseen_s += min(end, midnight) - begin
+            begin = midnight
+
+    def _nodes(self, day: Day, fleet: Fleet, now: float, span_s: float) -> set[str]:
+        """Those that were heard."""
+        heard = {name for name, node in fleet.nodes.items() if now - node.heard_at() <= self._heard_s}
+        day.node_s += span_s * len(heard)
+        for name in heard:
+            _add(day.nodes, name, 0, span_s)
+        return heard
+
+    def _run(
+        self,
+        day: Day,
+        run: RunView,
+        span_s: float,
+        heard: set[str],
+        state: CheckpointState | None,
+        slow: list[Straggler],
+    ) -> None:
+        share = day.runs.get(run.uid)
+        if share is None:
+            share = Share(run.run_id)
+            if len(day.runs) < RUNS_MAX:
+                day.runs[run.uid] = share
+        day.run_s += span_s
+        share.run_s += span_s
+        alive = self._alive(run.uid, run.current).items()
+        for node, ranks in [row for row in alive if row[0] in heard]:
+            day.gpu_s += ranks * span_s
+            share.gpu_s += ranks * span_s
+            _add(day.nodes, node, 1, ranks * span_s)
+        saves = state.saves if state is not None else 0
+        if state is not None and saves > self._saves.get(run.uid, saves):
+            share.checkpoint_s += (saves - self._saves[run.uid]) * (state.save_s + state.verify_s)
+        self._saves[run.uid] = saves
+        if slow:
+            share.straggling_s += span_s * (1.0 - 1.0 / max(slow[0].ratio, 1.0))
+
+    def _alive(self, uid: str, round_: RoundView) -> dict[str, int]:
+        """Ranks that live, by node; counted anew only when ranks came or went."""
+        mark = (round_.number, len(round_.members), len(round_.exits))
+        known = self._ranks.get(uid)
+        if known is None or known[0] != mark:
+            counts: dict[str, int] = {}
+            for member in round_.alive():
+                counts[member.node] = counts.get(member.node, 0) + 1
+            known = self._ranks[uid] = mark, counts
+        return known[1]
+
+
+def row_seconds(row: RunShare) -> tuple[float, float, float, float]:
+    return row.run_s, row.gpu_s, row.checkpoint_s, row.straggling_s
+
+
+def _share(row: Share) -> RunShare:
+    return RunShare(
+        row.run_id, round(row.run_s, 1), round(row.gpu_s, 1), round(row.checkpoint_s, 3), round(row.straggling_s, 1)
+    )
+
+
+def _add(rows: dict[str, list[float]], name: str, place: int, seconds: float) -> None:
+    row = rows.get(name)
+    if row is None:
+        if len(rows) >= NODES_MAX:
+            return
+        row = rows[name] = [0.0, 0.0]
+    row[place] += seconds
