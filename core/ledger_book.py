@@ -64,7 +64,7 @@ class Totals:
         self._exposed(day)
         for uid, row in day.runs.items():
             ranks = row.gpu_s / row.run_s if row.run_s > 0 else 0.0
-            lost_s = {stages.CHECKPOINTS: row.checkpoint_s, stages.STRAGGLING: row.straggling_s}
+            lost_s = {stages.CHECKPOINT: row.checkpoint_s, stages.STRAGGLING: row.straggling_s}
             _more(self.lost_s, lost_s)
             _more(self.lost_gpu_s, {name: s * ranks for name, s in lost_s.items()})
             run = self.runs.setdefault(uid, OfRun())

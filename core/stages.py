@@ -17,11 +17,11 @@ from rankpulse.core.records import CheckpointState, Incident
 from rankpulse.core.views import RoundView, RunView
 
 DETECTION, DIAGNOSIS, PERSON, STOP = "detection", "diagnosis", "person", "stop"
-WAITING, RENDEZVOUS, START, LOAD = "waiting_for_nodes", "rendezvous", "start", "load"
+WAITING, RENDEZVOUS, START, LOAD = "waiting", "rendezvous", "start", "load"
 RECOMPUTATION, UNSEEN = "recomputation", "unseen"
-CHECKPOINTS, STRAGGLING = "checkpoints", "straggling"  # outside of incidents: see `core.exposure`
+CHECKPOINT, STRAGGLING = "checkpoint", "straggling"  # outside of incidents: see `core.exposure`
 CAUSES: Final = (
-    DETECTION, DIAGNOSIS, PERSON, STOP, WAITING, RENDEZVOUS, START, LOAD, RECOMPUTATION, CHECKPOINTS, STRAGGLING, UNSEEN
+    DETECTION, DIAGNOSIS, PERSON, STOP, WAITING, RENDEZVOUS, START, LOAD, RECOMPUTATION, CHECKPOINT, STRAGGLING, UNSEEN
 )  # fmt: skip
 GOING_ON: Final = "going_on"  # nothing is lost: kept while the incident is open, so that no time is counted twice
 GAP_S: Final = 1.0  # less is no gap between two monitors
