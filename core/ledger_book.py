@@ -99,6 +99,7 @@ class LedgerBook:
         self.entries: dict[str, LedgerEntry] = {}
         self.days: dict[str, LedgerDay] = {}
         self.pasts: dict[str, LedgerPast] = {}
+        self.listings = 0  # so far
         self.changes = 0  # so far: who has seen this many has seen all of it
         self._totals: tuple[int, Totals] | None = None
 
@@ -119,11 +120,12 @@ class LedgerBook:
         self.days.pop(key, None)
         if key == self._keys.ledger_origin():
             self.origin = None
-        for origin in [name for name in self.pasts if self._keys.ledger_past(name) == key]:
+        for origin in [name for name in self.pasts if self.key_of_past(self.pasts[name]) == key]:
             del self.pasts[origin]
 
     def relisted(self) -> None:
         """The listing tells it again."""
+        self.listings += 1
         self.changes += 1
         self.origin = None
         self.entries.clear()
@@ -138,6 +140,9 @@ class LedgerBook:
     def name(self, key: str) -> str:
         """An entry's place in time, as the record of the past names it."""
         return key.rsplit("/", 1)[-1]
+
+    def key_of_past(self, past: LedgerPast) -> str:
+        return self._keys.ledger_past(past.origin)
 
     def live_entries(self) -> Iterator[tuple[str, LedgerEntry]]:
         """By key, those that are in no sum yet."""
