@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rankpulse.core import ledger_lines
-from rankpulse.core.ledger import day_of
 from rankpulse.core.keys import Keys
+from rankpulse.core.ledger import day_of
 from rankpulse.core.ledger_book import LedgerBook
 from rankpulse.core.ledger_lines import missing
 from rankpulse.core.records import LedgerDay, LedgerEntry, Record
@@ -29,7 +29,7 @@ log = logging.getLogger("rankpulse.monitor")
 
 @dataclass
 class _Known:
-    """What was exported last, and when. `entries`: their number in the store by then. `files`: what they should hold."""
+    """What was exported last, and when. `entries`: how many the store had; `files`: what they should hold."""
 
     at: float = float("-inf")
     entries: int = -1
