@@ -100,7 +100,7 @@ def sums(book: LedgerBook, now: float, since: str) -> dict[str, Any]:
         "lost_hours": {name: round(s / 3600, 4) for name, s in totals.lost_s.items() if s},
         "lost_gpu_hours": {name: round(s / 3600, 4) for name, s in totals.lost_gpu_s.items() if s},
         "runs": {
-            uid: {"run_hours": round(run.run_s / 3600, 3), "failures": run.failures, "effective": run.effective()}
+            uid: {"run_hours": round(run.run_s / 3600, 3), "failures": run.failures, "ettr": run.ettr()}
             for uid, run in sorted(totals.runs.items())
         },
     }

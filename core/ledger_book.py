@@ -24,9 +24,16 @@ class OfRun:
     lost_s: Counter[str] = field(default_factory=Counter)
     failures: int = 0
 
-    def effective(self) -> float | None:
-        """The share of its time that was neither lost nor spent on saving: the effective training time ratio."""
-        return max(1.0 - sum(self.lost_s.values()) / self.run_s, 0.0) if self.run_s > 0 else None
+    def ettr(self) -> float | None:
+        """The share of its time that interruptions left: the effective training time ratio."""
+        return self._left(sum(s for cause, s in self.lost_s.items() if cause not in stages.OVERHEAD))
+
+    def goodput(self) -> float | None:
+        """The share that is left when saving and slow ranks are taken off as well."""
+        return self._left(sum(self.lost_s.values()))
+
+    def _left(self, lost_s: float) -> float | None:
+        return max(1.0 - lost_s / self.run_s, 0.0) if self.run_s > 0 else None
 
 
 @dataclass

@@ -23,6 +23,7 @@ CHECKPOINT, STRAGGLING = "checkpoint", "straggling"  # outside of incidents: see
 CAUSES: Final = (
     DETECTION, DIAGNOSIS, PERSON, STOP, WAITING, RENDEZVOUS, START, LOAD, RECOMPUTATION, CHECKPOINT, STRAGGLING, UNSEEN
 )  # fmt: skip
+OVERHEAD: Final = (CHECKPOINT, STRAGGLING)
 GOING_ON: Final = "going_on"  # nothing is lost: kept while the incident is open, so that no time is counted twice
 GAP_S: Final = 1.0  # less is no gap between two monitors
 _NOBODY_ACTS: Final = (policy.PAGE, policy.OBSERVE, policy.NONE)

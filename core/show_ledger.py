@@ -1,0 +1,40 @@
+"""The ledger's sums as JSON values. They are those of the store, so that every monitor says the same."""
+
+from typing import TYPE_CHECKING, Any
+
+from rankpulse.core import stages
+from rankpulse.core.ledger_book import OfRun
+
+if TYPE_CHECKING:
+    from rankpulse.core.engine import Engine
+
+
+def ledger(engine: "Engine") -> dict[str, Any]:
+    """Seconds; runs: those that go on."""
+    folder = engine.folder
+    book, totals = folder.ledger, folder.ledger.totals()
+    going = [uid for uid, run in sorted(folder.fleet.runs.items()) if run.rounds and run.open()]
+    return {
+        "origin": book.origin.origin if book.origin is not None else "",
+        "began_at": book.origin.at if book.origin is not None else None,
+        "entries": len(book.entries),
+        "days": len(book.days),
+        "failures": dict(totals.failures),
+        "lost_s": {cause: round(totals.lost_s[cause], 3) for cause in stages.CAUSES},
+        "lost_gpu_s": {cause: round(totals.lost_gpu_s[cause], 3) for cause in stages.CAUSES},
+        "node_s": totals.node_s,
+        "gpu_s": totals.gpu_s,
+        "run_s": totals.run_s,
+        "unseen_s": totals.unseen_s,
+        "runs": {uid: _run(totals.runs.get(uid, OfRun())) for uid in going},
+    }
+
+
+def _run(run: OfRun) -> dict[str, Any]:
+    return {
+        "run_s": round(run.run_s, 1),
+        "failures": run.failures,
+        "lost_s": {cause: round(run.lost_s[cause], 3) for cause in stages.CAUSES},
+        "ettr": run.ettr(),
+        "goodput": run.goodput(),
+    }
