@@ -180,7 +180,7 @@ class Keys:
 
     def ledger_entry(self, closed_at: float, incident: str) -> str:
         """In order of time."""
-        name = f"{min(max(round(closed_at * 1000), 0), 10**13 - 1):013d}-{incident}"
+        name = f"{min(max(round(closed_at * 1000), 0), 10**13 - 1):013d}-{check_name(incident, 'incident')}"
         return f"{self.ledger()}entries/{check_name(name, 'incident')}"
 
     def ledger_day(self, day: str, origin: str) -> str:

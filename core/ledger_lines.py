@@ -18,6 +18,7 @@ from rankpulse.core.stages import CAUSES
 
 LINE_MAX: Final = codec.MAX_BYTES
 KINDS: Final[Mapping[str, type[Record]]] = {"entry": LedgerEntry, "day": LedgerDay, "past": LedgerPast}
+MOST: Final = 1e13  # a hundred thousand GPUs for three years, in seconds
 PAST: Final = "past"  # the file of sums, beside those of days
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -69,6 +70,8 @@ def read(keys: Keys, line: bytes) -> Line:
         record = codec.decode(kind, line)
     except codec.Refused as refused:
         raise Bad(str(refused)) from None
+    if why := _absurd(record):
+        raise Bad(why)
     return Line(key_of(keys, record), record)
 
 
@@ -111,6 +114,24 @@ def to_import(records: Mapping[str, Record], book: LedgerBook) -> dict[str, Reco
         if isinstance(past, LedgerPast) and past.origin not in book.pasts and _apart(past, records):
             found[key] = past
     return found
+
+
+def _absurd(record: Record) -> str:
+    """Figures that nothing can have measured, for a sum does not tell them apart again."""
+    figures = _numbers(msgspec.to_builtins(record))
+    bad = next((number for number in figures if not -1.0 <= number <= MOST), None)  # nan lies nowhere
+    return f"the figure {bad:g} in it is none" if bad is not None else ""
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, (int, float)):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _numbers(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _numbers(one)
 
 
 def _there(key: str, record: Record, book: LedgerBook) -> bool:
