@@ -321,6 +321,13 @@ MONITOR: Final = (
         "seconds",
         "Time in which no monitor saw the cluster, likewise: it counts neither as running nor as down.",
     ),
+    Metric(
+        "rankpulse_mtbf_gpu_seconds",
+        "gauge",
+        ("component", "bound"),
+        "seconds",
+        "GPU time between failures, best and the low and high bound of the exact 90 % interval; a job's is by its GPUs.",
+    ),
     Metric("rankpulse_ledger_entries", "gauge", (), "", "Incidents that the ledger holds one by one."),
     Metric(
         "rankpulse_ledger_missing",

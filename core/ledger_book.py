@@ -3,16 +3,28 @@
 Sums never count anything twice: what the record of the past counts already is left out where it still stands.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rankpulse.core import stages
+from rankpulse.core import effective_time, stages
+from rankpulse.core.estimators import rate_exact
 from rankpulse.core.keys import Keys
 from rankpulse.core.ledger import interrupts
 from rankpulse.core.records import LedgerDay, LedgerEntry, LedgerOrigin, LedgerPast, Record
 
 NOTHING = LedgerPast(origin="", at=0.0)
+ALL = "all"
+
+
+class Between(NamedTuple):
+    """GPU seconds between failures, with the bounds of the exact 90 % interval; infinite where none failed."""
+
+    best: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -26,14 +38,11 @@ class OfRun:
 
     def ettr(self) -> float | None:
         """The share of its time that interruptions left: the effective training time ratio."""
-        return self._left(sum(s for cause, s in self.lost_s.items() if cause not in stages.OVERHEAD))
+        return effective_time.ettr(self.run_s, self.lost_s)
 
     def goodput(self) -> float | None:
         """The share that is left when saving and slow ranks are taken off as well."""
-        return self._left(sum(self.lost_s.values()))
-
-    def _left(self, lost_s: float) -> float | None:
-        return max(1.0 - lost_s / self.run_s, 0.0) if self.run_s > 0 else None
+        return effective_time.goodput(self.run_s, self.lost_s)
 
 
 @dataclass
@@ -48,6 +57,16 @@ class Totals:
     run_s: float = 0.0
     unseen_s: float = 0.0
     runs: dict[str, OfRun] = field(default_factory=dict)
+    _between: dict[str, Between] | None = None
+
+    def between_failures(self) -> dict[str, Between]:
+        """By component, where one has failed; "all" of them together always."""
+        if self._between is None:
+            counts: Counter[str] = Counter({ALL: sum(self.failures.values())})
+            for name, count in self.failures.items():
+                counts[name.rpartition("/")[2]] += count
+            self._between = {name: _between(count, self.gpu_s) for name, count in sorted(counts.items())}
+        return self._between
 
     def add_past(self, past: LedgerPast) -> None:
         self.failures.update(past.failures)
@@ -166,6 +185,15 @@ class LedgerBook:
             entries, days = (one for _, one in self.live_entries()), (one for _, one in self.live_days())
             self._totals = self.changes, summed(self.pasts.values(), entries, days)
         return self._totals[1]
+
+
+def _between(failures: int, gpu_s: float) -> Between:
+    """Failures without time to fail in say nothing."""
+    if gpu_s <= 0:
+        return Between(math.inf, 0.0, math.inf)
+    rate = rate_exact(failures, gpu_s)
+    best = gpu_s / failures if failures else math.inf
+    return Between(best, 1 / rate.high, 1 / rate.low if rate.low else math.inf)
 
 
 def _more(into: Counter[str], seconds: dict[str, float]) -> None:

@@ -1,5 +1,6 @@
 """The ledger's sums as JSON values. They are those of the store, so that every monitor says the same."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rankpulse.core import stages
@@ -26,6 +27,10 @@ def ledger(engine: "Engine") -> dict[str, Any]:
         "gpu_s": totals.gpu_s,
         "run_s": totals.run_s,
         "unseen_s": totals.unseen_s,
+        "between_failures_gpu_s": {
+            name: {bound: s if math.isfinite(s) else None for bound, s in one._asdict().items()}
+            for name, one in totals.between_failures().items()
+        },
         "runs": {uid: _run(totals.runs.get(uid, OfRun())) for uid in going},
     }
 

@@ -236,6 +236,12 @@ def _ledger_causes(field: str) -> "Source":
     return lambda view, vitals: (((cause,), float(s)) for cause, s in view["ledger"][field].items())
 
 
+def _between_failures(view: View, vitals: Vitals) -> Iterator[Sample]:
+    """Bounds that are infinite have no sample."""
+    for component, bounds in view["ledger"]["between_failures_gpu_s"].items():
+        yield from (((component, bound), float(s)) for bound, s in bounds.items() if s is not None)
+
+
 def _run_lost(view: View, vitals: Vitals) -> Iterator[Sample]:
     for uid, run in view["ledger"]["runs"].items():
         yield from (((uid, cause), float(s)) for cause, s in run["lost_s"].items())
@@ -318,6 +324,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_ledger_node_seconds": _ledger_sum("node_s"),
     "rankpulse_ledger_run_seconds": _ledger_sum("run_s"),
     "rankpulse_ledger_unseen_seconds": _ledger_sum("unseen_s"),
+    "rankpulse_mtbf_gpu_seconds": _between_failures,
     "rankpulse_ledger_entries": _ledger_sum("entries"),
     "rankpulse_ledger_missing": lambda view, vitals: _one(vitals.ledger_missing),
     "rankpulse_ledger_exports": _counted(lambda vitals: vitals.exports, EXPORTS),

@@ -210,6 +210,16 @@ def test_sums_are_of_what_ran_and_what_was_lost() -> None:
     assert book().totals().runs == {}
 
 
+def test_time_between_failures_has_its_bounds_also_where_nothing_failed() -> None:
+    quiet = book(day(gpu_s=300.0)).totals().between_failures()["all"]
+    assert (quiet.best, quiet.high) == (float("inf"), float("inf"))
+    assert quiet.low == pytest.approx(300.0 / 2.9957, rel=1e-3), "the rule of three, at 90 % two-sided"
+    failed = book(entry(), day(gpu_s=300.0)).totals().between_failures()
+    assert failed["all"] == failed["unknown"]
+    assert failed["all"].low < failed["all"].best == 300.0 < failed["all"].high
+    assert book(entry()).totals().between_failures()["all"].low == 0.0, "no time to fail in is told of yet"
+
+
 def test_tables_have_the_same_columns_for_every_row() -> None:
     rows = list(ledger_lines.flat([entry(), entry(lost_s={"load": 2.0}, nodes=("a", "b"))]))
     assert rows[0].keys() == rows[1].keys()

@@ -83,6 +83,7 @@ STATE: dict[str, Any] = {
     "ledger": {
         "entries": 3,
         "failures": {"gpu_fault/gpu": 2, "worker_dead/program": 1},
+        "between_failures_gpu_s": {"all": {"best": 9600.0, "low": 4000.0, "high": None}},
         "lost_s": {"stop": 4.0},
         "lost_gpu_s": {"stop": 32.0},
         "node_s": 7200.0,
@@ -208,6 +209,7 @@ async def test_figures_of_the_ledger_are_its_sums(site: Site) -> None:
     assert ("drain", "person") not in failures, "planned"
     assert by_label(families["rankpulse_ledger_lost_gpu_seconds"]) == {"stop": 32.0}
     assert by_label(families["rankpulse_ledger_exports"]) == {"ok": 0, "failed": 0}
+    assert by_label(families["rankpulse_mtbf_gpu_seconds"]) == {"best": 9600.0, "low": 4000.0}
     assert families["rankpulse_ledger_gpu_seconds"].samples[0].value == 28800.0
     assert of_runs(families["rankpulse_run_effective_ratio"]) == {"r1": 0.75}
     assert of_runs(families["rankpulse_run_goodput_ratio"]) == {}, "unknown is not zero"
