@@ -18,7 +18,8 @@ ASLEEP_S = 30.0  # between two samples: longer, and this monitor did not look
 HEARD_BEATS = 10.0  # beats after which a node that says nothing is counted no more
 WRITE_S, WRITE_PER_NODE_S = 60.0, 0.15  # a large day is written more seldom
 DAYS_KEPT = 2  # in memory: the present one, and the one before until it is written
-NODES_MAX, RUNS_MAX = 20_000, 1000  # rows of a day; beyond them only the sums count
+NODES_MAX, RUNS_MAX = 10_000, 500  # rows of a day, for the store takes no record of any size; beyond, only sums count
+NAME_MAX = 80
 SPREAD_MAX_DAYS = 400
 DAY_S = 86400.0
 
@@ -176,7 +177,7 @@ class Exposure:
     ) -> None:
         share = day.runs.get(run.uid)
         if share is None:
-            share = Share(run.run_id)
+            share = Share(run.run_id[:NAME_MAX])
             if len(day.runs) < RUNS_MAX:
                 day.runs[run.uid] = share
         day.run_s += span_s
