@@ -492,6 +492,7 @@ def plan(
     of Llama 3's unexpected interruptions 78 %. So take --afr of all that stops yours, not of the GPU alone, or --mtbf-h
     from `rankpulse ledger show`. Every failure is taken to stop the whole run; they come independently.
 
+    \b
     Example: rankpulse plan --gpus 256 --days 7 --afr 9% --save-s 180 --plot
     Example: rankpulse plan --gpus 256 --days 7 --chance 1%/30d
     Example: rankpulse plan --gpus 512 --mtbf-h 3 --save-s 300 --restart-s 600 --json

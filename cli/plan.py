@@ -132,7 +132,7 @@ def _facts(asked: Asked, found: Plan, rate: Rate) -> list[tuple[str, object]]:
 
 def _sides(asked: Asked, rate: Rate) -> list[tuple[str, ...]]:
     """A rate given beforehand is a guess: what if it is wrong by a factor of two, either way."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for factor, name in ((0.5, "half as often"), (1.0, "as said"), (2.0, "twice as often")):
         one = _plan(asked, rate.per_gpu_hour * factor)
         rows.append((name, _count(one.expected_failures), _hours(one.mtbf_h), _interval(one), f"{one.lost_share:.1%}"))

@@ -5,8 +5,8 @@ the rate has been what it is, and holds the gamma posterior (failures, exposure)
 forgets as slowly as it learns; here a rate that has held is known well, and one that jumped is followed within some
 failures. Exposure without a failure counts as it passes, so a rate that fell is noticed before the next failure.
 
-After a change the rate may be anything about as far from the old one as a gamma of shape 1/2 reaches, so no unit is
-special. Units of exposure are the caller's: hours, GPU hours.
+After a change the rate may be anything, most likely within some ten times of the old one: gammas of shape 1/2 about the
+old rate, a tenth and ten times of it. Units of exposure are the caller's: hours, GPU hours.
 """
 
 import math
@@ -19,7 +19,7 @@ from rankpulse.core.estimators import LEVEL, Bounds
 CHANGE: Final = 0.005  # the chance that the rate changes with a failure
 _BROAD: Final = 0.5
 _MOST: Final = 40  # hypotheses kept
-_SCALES: Final = ((1.0, 0.8), (0.1, 0.1), (10.0, 0.1))  # of a first guess, with their chances
+_SCALES: Final = ((1.0, 0.6), (0.1, 0.2), (10.0, 0.2))  # of an MTBF that is guessed, with their chances
 _LEAST: Final = 1e-6  # of the weight: who has less falls out
 
 
@@ -43,7 +43,7 @@ def believing(mtbf: float, worth: float = _BROAD) -> RateBelief:
 
     A guess may be wrong by more than its worth admits, so the same at other scales stand beside it.
     """
-    return _normal([Since(chance, worth, worth * mtbf * scale) for scale, chance in _SCALES])
+    return _normal(_guess(mtbf, worth, 1.0))
 
 
 def passed(belief: RateBelief, exposure: float) -> RateBelief:
@@ -61,9 +61,8 @@ def passed(belief: RateBelief, exposure: float) -> RateBelief:
 def failed(belief: RateBelief) -> RateBelief:
     """A failure, just now. With it the rate may have changed."""
     seen = _normal([Since(weight * count / exposure, count + 1, exposure) for weight, count, exposure in belief.since])
-    kept = sorted((one for one in seen.since if one.weight > _LEAST), reverse=True)[: _MOST - 1]
-    fresh = Since(CHANGE / (1 - CHANGE), _BROAD, _BROAD / rate(seen))
-    return _normal([*kept, fresh])
+    kept = sorted((one for one in seen.since if one.weight > _LEAST), reverse=True)[: _MOST - len(_SCALES)]
+    return _normal([*kept, *_guess(1 / rate(seen), _BROAD, CHANGE / (1 - CHANGE))])
 
 
 def rate(belief: RateBelief) -> float:
@@ -96,6 +95,10 @@ def _quantile(belief: RateBelief, p: float) -> float:
 
 def _below(belief: RateBelief, value: float) -> float:
     return sum(one.weight * gamma_cdf(value * one.exposure, one.failures) for one in belief.since)
+
+
+def _guess(mtbf: float, worth: float, weight: float) -> list[Since]:
+    return [Since(weight * chance, worth, worth * mtbf * scale) for scale, chance in _SCALES]
 
 
 def _normal(since: list[Since]) -> RateBelief:

@@ -37,8 +37,8 @@ def advise(
     mean = mtbf(belief)
     bounds = mtbf_bounds(belief, level)
     best = cost.exact(save_s, mean)
-    moved = in_force_s is None or worth_moving(in_force_s, best, save_s, mean)
-    chosen = best if moved or in_force_s is None else in_force_s
+    chosen = damped(best, in_force_s, save_s, mean)
+    moved = chosen != in_force_s
     return Advice(
         interval_s=chosen,
         bounds_s=Bounds(cost.exact(save_s, bounds.low), cost.exact(save_s, bounds.high)),
@@ -50,12 +50,12 @@ def advise(
     )
 
 
-def worth_moving(in_force: float, best: float, save: float, mean: float) -> bool:
-    """Whether the interval in force loses noticeably more than the best. Recovery is lost either way: not counted."""
-    if best == in_force:
-        return False
+def damped(best: float, in_force: float | None, save: float, mean: float) -> float:
+    """The best interval, or the one in force if it loses hardly more. Recovery is lost either way: not counted."""
+    if in_force is None:
+        return best
     least = cost.overhead(best, save, 0.0, mean)
-    return cost.overhead(in_force, save, 0.0, mean) > least * (1 + WORTH_MOVING)
+    return best if cost.overhead(in_force, save, 0.0, mean) > least * (1 + WORTH_MOVING) else in_force
 
 
 def _why(chosen: float, best: float, save: float, mean: float, moved: bool) -> str:

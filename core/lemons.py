@@ -44,7 +44,8 @@ def scores(seen: Mapping[str, tuple[int, float]], *, fdr: float = FDR, times: fl
     whole = sum(exposure for _, exposure in seen.values())
     drawn = [(name, *one, _p(*one, count, whole, times)) for name, one in seen.items() if one[1] > 0]
     qs = benjamini_hochberg([p for *_, p in drawn])
-    found = (_score(*one, q, count, whole, fdr) for one, q in zip(drawn, qs, strict=True))
+    odds = {failures: share(failures, count, LEVEL) for failures in {one[1] for one in drawn}}
+    found = (_score(*one, q, count, whole, odds[one[1]], fdr) for one, q in zip(drawn, qs, strict=True))
     return tuple(sorted(found, key=lambda score: (score.p, -score.failures, score.name)))
 
 
@@ -65,11 +66,10 @@ def _p(failures: int, exposure: float, count: int, whole: float, times: float) -
 
 
 def _score(
-    name: str, failures: int, exposure: float, p: float, q: float, count: int, whole: float, fdr: float
+    name: str, failures: int, exposure: float, p: float, q: float, count: int, whole: float, odds: Bounds, fdr: float
 ) -> Score:
     others = whole - exposure
     per = exposure / others if others > 0 else math.inf
-    odds = share(failures, count, LEVEL)
     bounds = Bounds(_odds(odds.low) / per, _odds(odds.high) / per)
     ratio = _odds(failures / count) / per if count else 1.0
     lemon = q <= fdr and failures >= LEAST

@@ -110,7 +110,7 @@ class _Model:
         outside = inside
         while self.profile(outside) >= floor and 1e-300 < outside < 1e300:
             outside *= factor
-        for _ in range(50):
+        for _ in range(30):
             middle = math.sqrt(inside * outside)
             inside, outside = (middle, outside) if self.profile(middle) >= floor else (inside, middle)
         return inside
@@ -119,7 +119,7 @@ class _Model:
 def _highest(of: Callable[[float], float]) -> float:
     """Where a quasi-concave function of 0..1 is highest, by golden section; 1 where it is flat."""
     low, high, cut = 0.0, 1.0, (math.sqrt(5) - 1) / 2
-    for _ in range(45):
+    for _ in range(36):
         left, right = high - cut * (high - low), low + cut * (high - low)
         low, high = (low, right) if of(left) > of(right) else (left, high)
     middle = (low + high) / 2

@@ -72,6 +72,8 @@ def _variation(times: Sequence[float]) -> float:
     """The coefficient of variation of the gaps, the first from 0; 1 for independent failures."""
     gaps = [b - a for a, b in zip([0.0, *times], times, strict=False)]
     mean = sum(gaps) / len(gaps)
+    if mean <= 0:
+        return math.inf
     return max(math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / (len(gaps) - 1)) / mean, 1e-9)
 
 
