@@ -89,7 +89,7 @@ def import_from(
 
     Example: rankpulse ledger import /var/lib/rankpulse/ledger/prod --cluster prod
     """
-    from rankpulse.cli import ledger_room as room
+    from rankpulse.cli import ledger_import as room
     from rankpulse.cli import show
 
     done = asyncio.run(room.bring_back(_settings(config, cluster, store), path))

@@ -1,15 +1,14 @@
-"""What the commands of `rankpulse ledger` do: sums, tables, files, and the way back into the store."""
+"""What `rankpulse ledger show` and `export` do: sums, tables, files."""
 
 import csv
 import io
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import typer
 
 from rankpulse.cli import books, show
@@ -17,15 +16,15 @@ from rankpulse.cli.failing import Failed
 from rankpulse.core import codec, ledger_lines
 from rankpulse.core.keys import Keys
 from rankpulse.core.ledger import day_of
-from rankpulse.core.ledger_book import LedgerBook, summed
-from rankpulse.core.records import LedgerDay, LedgerEntry, LedgerPast, Record
+from rankpulse.core.ledger_book import LedgerBook
+from rankpulse.core.ledger_sums import summed
+from rankpulse.core.records import LedgerDay, LedgerEntry, LedgerPast
 from rankpulse.core.settings import Settings
 from rankpulse.store import ledger_files
-from rankpulse.store.api import Guard, Put, Store
+from rankpulse.store.api import Store
 
 FORMATS: Final = ("jsonl", "csv", "parquet")
 TABLES: Final = ("entries", "exposure")
-BATCH, BATCH_BYTES = 32, 256 * 1024  # of one transaction
 _UNITS: Final = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 NO_PARQUET: Final = (
     "parquet needs pyarrow, which is not installed: pip install 'rankpulse[parquet]', or export with --format csv"
@@ -41,23 +40,15 @@ class Export(NamedTuple):
     out: str
 
 
-class Imported(msgspec.Struct, frozen=True):
-    """What came of an import."""
-
-    read: int
-    there: int
-    written: int
-    refused: tuple[str, ...]
-
-
 async def held(settings: Settings) -> tuple[LedgerBook, float]:
     """The ledger as the store has it, and the time, UTC."""
     keys = Keys(settings.cluster)
     async with books.opened(settings) as store:
-        return await _book(store, keys), time.time()
+        return await book_of(store, keys), time.time()
 
 
-async def _book(store: Store, keys: Keys) -> LedgerBook:
+async def book_of(store: Store, keys: Keys) -> LedgerBook:
+    """As the store has it; what cannot be read is told of and left out."""
     book = LedgerBook(keys)
     for item in (await store.list(keys.ledger())).items:
         parsed = keys.parse(item.key)
@@ -201,51 +192,3 @@ def _arrow() -> tuple[Any, Any]:
     except ImportError:
         raise Failed(NO_PARQUET) from None
     return pyarrow, parquet
-
-
-async def bring_back(settings: Settings, path: str) -> Imported:
-    """Create what is missing. Raises `Failed`."""
-    keys = Keys(settings.cluster)
-    try:
-        found = ledger_files.read(path, keys)
-    except OSError as error:
-        raise Failed(
-            f"{path} cannot be read: {error.strerror}; name a file of `ledger export`, or ledger.export_dir"
-        ) from None
-    if not found.records and not found.refused:
-        raise Failed(f"{path} holds no line of a ledger: name a .jsonl file or a directory with some")
-    async with books.opened(settings) as store:
-        missing = ledger_lines.to_import(found.records, await _book(store, keys))
-        written = 0
-        for batch in batches(missing.items()):
-            written += await _create(store, batch)
-    return Imported(len(found.records), len(found.records) - written, written, tuple(found.refused))
-
-
-def batches(records: Iterable[tuple[str, Record]]) -> Iterable[list[Put]]:
-    """Few transactions, none of them too large."""
-    batch: list[Put] = []
-    size = 0
-    for key, record in records:
-        put = Put(key, codec.encode(record))
-        if batch and (len(batch) >= BATCH or size + len(put.value) > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(put)
-        size += len(put.value)
-    if batch:
-        yield batch
-
-
-async def _create(store: Store, batch: Sequence[Put]) -> int:
-    """All at once; where one is there by now, one by one."""
-    outcome = await store.txn([Guard(put.key, 0) for put in batch], list(batch))
-    if outcome.done:
-        return len(batch)
-    return sum([(await store.txn([Guard(put.key, 0)], [put])).done for put in batch])
-
-
-def imported(done: Imported) -> None:
-    typer.echo(f"{done.written} records written, {done.there} of {done.read} were there already or are in its sums")
-    for why in done.refused:
-        typer.echo(f"refused: {show.plain(why)}", err=True)

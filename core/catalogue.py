@@ -326,7 +326,7 @@ MONITOR: Final = (
         "gauge",
         ("component", "bound"),
         "seconds",
-        "GPU time between failures, best and the low and high bound of the exact 90 % interval; a job's is by its GPUs.",
+        "GPU time between failures: best, and both bounds of the exact 90 % interval. A job's is by its GPUs.",
     ),
     Metric("rankpulse_ledger_entries", "gauge", (), "", "Incidents that the ledger holds one by one."),
     Metric(

@@ -5,11 +5,11 @@ Time that nobody saw is counted as such: nothing says that nodes ran then. A ran
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
+from rankpulse.core.exposure_day import Day, Share
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.ledger import day_of
-from rankpulse.core.records import CheckpointState, LedgerDay, NodeShare, RunShare
+from rankpulse.core.records import CheckpointState, LedgerDay
 from rankpulse.core.stragglers import Straggler
 from rankpulse.core.views import RoundView, RunView
 
@@ -23,49 +23,6 @@ NODES_MAX, RUNS_MAX = 10_000, 500  # rows of a day, for the store takes no recor
 NAME_MAX = 80
 SPREAD_MAX_DAYS = 400
 DAY_S = 86400.0
-
-
-@dataclass
-class Share:
-    """A run's part in a day."""
-
-    run_id: str
-    run_s: float = 0.0
-    gpu_s: float = 0.0
-    checkpoint_s: float = 0.0
-    straggling_s: float = 0.0
-
-
-@dataclass
-class Day:
-    """Sums of one day. `fresh`: more than was last written."""
-
-    node_s: float = 0.0
-    gpu_s: float = 0.0
-    run_s: float = 0.0
-    unseen_s: float = 0.0
-    nodes: dict[str, list[float]] = field(default_factory=dict)  # seconds heard, seconds of ranks
-    runs: dict[str, Share] = field(default_factory=dict)
-    fresh: bool = False
-
-    @classmethod
-    def of(cls, told: LedgerDay) -> "Day":
-        runs = {uid: Share(row.run_id, *row_seconds(row)) for uid, row in told.runs.items()}
-        nodes = {name: [row.node_s, row.gpu_s] for name, row in told.nodes.items()}
-        return cls(told.node_s, told.gpu_s, told.run_s, told.unseen_s, nodes, runs)
-
-    def record(self, day: str, origin: str, at: float) -> LedgerDay:
-        return LedgerDay(
-            day=day,
-            origin=origin,
-            at=round(at, 3),
-            node_s=round(self.node_s, 1),
-            gpu_s=round(self.gpu_s, 1),
-            run_s=round(self.run_s, 1),
-            unseen_s=round(self.unseen_s, 1),
-            nodes={name: NodeShare(round(row[0], 1), round(row[1], 1)) for name, row in sorted(self.nodes.items())},
-            runs={uid: _share(row) for uid, row in sorted(self.runs.items())},
-        )
 
 
 class Exposure:
@@ -207,16 +164,6 @@ class Exposure:
                 counts[member.node] = counts.get(member.node, 0) + 1
             known = self._ranks[uid] = mark, counts
         return known[1]
-
-
-def row_seconds(row: RunShare) -> tuple[float, float, float, float]:
-    return row.run_s, row.gpu_s, row.checkpoint_s, row.straggling_s
-
-
-def _share(row: Share) -> RunShare:
-    return RunShare(
-        row.run_id, round(row.run_s, 1), round(row.gpu_s, 1), round(row.checkpoint_s, 3), round(row.straggling_s, 1)
-    )
 
 
 def _add(rows: dict[str, list[float]], name: str, place: int, seconds: float) -> None:

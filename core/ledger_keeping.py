@@ -13,7 +13,8 @@ import msgspec
 from rankpulse.core import ledger
 from rankpulse.core.desk import Desk
 from rankpulse.core.incidents import CLOSED
-from rankpulse.core.ledger_book import LedgerBook, Totals, summed
+from rankpulse.core.ledger_book import LedgerBook
+from rankpulse.core.ledger_sums import Totals, summed
 from rankpulse.core.records import Incident, LedgerDay, LedgerEntry, LedgerOrigin, LedgerPast
 
 SLACK: Final = 0.9  # of the entries are kept when there are too many, so that sums are not written for each

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from rankpulse.core import stages
-from rankpulse.core.ledger_book import OfRun
+from rankpulse.core.ledger_sums import OfRun
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine

@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from rankpulse.cli import ledger_room
 from rankpulse.cli.failing import Failed
-from rankpulse.cli.ledger_room import batches, begin_of
+from rankpulse.cli.ledger_import import batches
+from rankpulse.cli.ledger_room import begin_of
 from rankpulse.cli.main import app
 from rankpulse.core import codec, ledger_lines
 from rankpulse.core import records as r

@@ -210,6 +210,27 @@ def test_sums_are_of_what_ran_and_what_was_lost() -> None:
     assert book().totals().runs == {}
 
 
+def test_sums_follow_every_change_of_the_newest_day_and_of_any_other() -> None:
+    old, new = day(day="2026-11-29", gpu_s=80.0), day(gpu_s=10.0)
+    made = book(entry(), old, new)
+    assert (made.totals().gpu_s, made.totals().runs["job-1"].run_s) == (90.0, 20.0)
+    for record, gpu_s in (
+        (day(gpu_s=30.0), 110.0),
+        (day(day="2026-11-29", gpu_s=81.0), 111.0),
+        (day(gpu_s=31.0), 112.0),
+    ):
+        made.seen(ledger_lines.key_of(KEYS, record), record)
+        assert (made.totals().gpu_s, made.totals().runs["job-1"].run_s) == (gpu_s, 20.0)
+    later = day(day="2026-12-01", gpu_s=5.0)
+    made.seen(ledger_lines.key_of(KEYS, later), later)
+    assert (made.totals().gpu_s, made.totals().runs["job-1"].run_s) == (117.0, 30.0)
+    assert made.totals().runs["job-1"].failures == 1
+    made.gone(ledger_lines.key_of(KEYS, old))
+    assert made.totals().gpu_s == 36.0
+    made.relisted()
+    assert made.totals().gpu_s == 0.0
+
+
 def test_time_between_failures_has_its_bounds_also_where_nothing_failed() -> None:
     quiet = book(day(gpu_s=300.0)).totals().between_failures()["all"]
     assert (quiet.best, quiet.high) == (float("inf"), float("inf"))
