@@ -76,15 +76,15 @@ def test_what_cannot_be_meant_is_refused_with_the_next_step(arguments: tuple[str
     assert "bug" not in found.output
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--gpus", "10000000", "--afr", "1000", "--save-s", "9e6", "--restart-s", "9e6"),
-        ("--gpus", "1", "--mtbf-h", "1e-300"),
-        ("--gpus", "1", "--mtbf-h", "1e300", "--save-s", "1e-9"),
-        ("--gpus", "1", "--days", "1e-9", "--afr", "1e-99"),
-    ],
-)
+EXTREMES = [
+    ("--gpus", "10000000", "--afr", "1000", "--save-s", "9e6", "--restart-s", "9e6"),
+    ("--gpus", "1", "--mtbf-h", "1e-300"),
+    ("--gpus", "1", "--mtbf-h", "1e300", "--save-s", "1e-9"),
+    ("--gpus", "1", "--days", "1e-9", "--afr", "1e-99"),
+]
+
+
+@pytest.mark.parametrize("arguments", EXTREMES)
 @pytest.mark.parametrize("form", [(), ("--json",), ("--plot",)])
 def test_extremes_are_answered(arguments: tuple[str, ...], form: tuple[str, ...]) -> None:
     found = plan(*arguments, *form)
