@@ -87,7 +87,7 @@ def _quantile(belief: RateBelief, p: float) -> float:
         low /= 2
     while _below(belief, high) < p:
         high *= 2
-    for _ in range(50):
+    for _ in range(26):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if _below(belief, middle) < p else (low, middle)
     return math.sqrt(low * high)

@@ -73,7 +73,7 @@ def test_it_stays_small_and_finite() -> None:
     ids=["steady", "ten times as many from the middle on", "ten times fewer from the middle on"],
 )
 def test_the_advice_loses_at_most_one_percent_more_than_the_best(story: Story) -> None:
-    for cell in interval_regret.tell(story, [1, 2], PAIRS):
+    for cell in interval_regret.tell(story, [1], PAIRS):
         assert cell.regret <= 0.01, cell
 
 
