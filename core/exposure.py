@@ -17,7 +17,7 @@ SAMPLE_S = 5.0
 ASLEEP_S = 30.0  # between two samples: longer, and this monitor did not look
 HEARD_BEATS = 10.0  # beats after which a node that says nothing is counted no more
 WRITE_S, WRITE_PER_NODE_S = 60.0, 0.15  # a large day is written more seldom
-SOON_S = 10.0  # after which a run that is new is told of
+SOON_S = 10.0  # after which a run that is new is told of, or time in which something failed
 DAYS_KEPT = 2  # in memory: the present one, and the one before until it is written
 NODES_MAX, RUNS_MAX = 10_000, 500  # rows of a day, for the store takes no record of any size; beyond, only sums count
 NAME_MAX = 80
@@ -35,7 +35,7 @@ class Exposure:
         self._stored_at: float | None = None  # UTC: up to when the store's newest word counts
         self._since_s = 0.0  # counted here since that was seen
         self._written_at: float | None = None
-        self._new_rows = False  # a run is in no record yet
+        self._soon = False  # what is new should not wait for long
         self._ranks: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {}  # by run: alive ranks by node
         self._saves: dict[str, int] = {}
 
@@ -83,15 +83,19 @@ class Exposure:
         self._ranks = {uid: row for uid, row in self._ranks.items() if uid in fleet.runs}
         self._saves = {uid: count for uid, count in self._saves.items() if uid in fleet.runs}
 
+    def hurry(self) -> None:
+        """Something is to be counted against the time that ran: let it be told of soon."""
+        self._soon = True
+
     def due(self, now: float, at: float, origin: str) -> Iterable[LedgerDay]:
         """The days as they should be written now."""
         if self._written_at is None:
             self._written_at = now
         largest = max((len(day.nodes) for day in self._days.values()), default=0)
-        soon = self._new_rows and now - self._written_at >= SOON_S
+        soon = self._soon and now - self._written_at >= SOON_S
         if not soon and now - self._written_at < max(WRITE_S, WRITE_PER_NODE_S * largest):
             return
-        self._written_at, self._new_rows, self._stored_at, self._since_s = now, False, at, 0.0
+        self._written_at, self._soon, self._stored_at, self._since_s = now, False, at, 0.0
         for name, day in sorted(self._days.items()):
             if day.fresh:
                 day.fresh = False
@@ -139,7 +143,7 @@ class Exposure:
         if share is None:
             share = Share(run.run_id[:NAME_MAX])
             if len(day.runs) < RUNS_MAX:
-                day.runs[run.uid], self._new_rows = share, True
+                day.runs[run.uid], self._soon = share, True
         day.run_s += span_s
         share.run_s += span_s
         alive = self._alive(run.uid, run.current).items()

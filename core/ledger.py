@@ -61,8 +61,8 @@ _BLAME: Final[Mapping[str, str]] = {
 
 def component(incident: Incident, finding: Finding | None = None) -> str:
     """What failed, as far as it is known."""
-    if incident.foreign:
-        return PERSON
+    if incident.foreign and incident.klass not in PLANNED:
+        return UNKNOWN  # a hand from outside may have been in it: a person's, a scheduler's, the kernel's
     by_class = _BY_CLASS.get(incident.klass, UNKNOWN)
     if finding is not None and finding.klass == incident.klass and by_class == UNKNOWN != incident.klass:
         by_class = _BY_KIND.get(finding.kind, UNKNOWN)

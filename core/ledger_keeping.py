@@ -67,6 +67,7 @@ class LedgerKeeping:
         """Only what stands in the store is entered: what is decided anew might say something else."""
         desk = self._desk
         if desk.book.stands(incident.id):
+            desk.folder.exposure.hurry()
             made = ledger.entry(incident, desk.folder.findings.get(incident.id))
             desk.want(self._key(incident), made, f"ledger: {incident.id}", once=True)
 

@@ -35,7 +35,7 @@ def entry(**change: object) -> r.LedgerEntry:
     [
         ({}, "unknown", "unknown"),
         ({"fault": "ValueError"}, "program", "program"),
-        ({"foreign": True, "fault": "ValueError"}, "person", "person"),
+        ({"foreign": True, "fault": "ValueError"}, "unknown", "unknown"),
         ({"klass": d.NODE_DEAD}, "node", "machine"),
         ({"klass": d.GPU_FAULT}, "gpu", "machine"),
         ({"klass": d.NVLINK_DOMAIN}, "nvlink", "machine"),
