@@ -8,8 +8,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from threading import Thread
+from typing import Any, Final, TypeVar
 
 from rankpulse.core import ledger_lines
 from rankpulse.core.keys import Keys
@@ -23,6 +26,8 @@ from rankpulse.monitor.vitals import Vitals
 from rankpulse.store import ledger_files
 
 POLL_S: Final = 2.0
+DISK_S: Final = 60.0
+T = TypeVar("T")
 OK, FAILED = "ok", "failed"
 log = logging.getLogger("rankpulse.monitor")
 
@@ -55,6 +60,7 @@ class LedgerExport:
         self._every_s, self._keys, self._book, self._clock = settings.export_every_s, keys, book, clock
         self._folder = os.path.join(settings.export_dir, keys.cluster) if settings.export_dir else ""
         self._vitals, self._leads, self._known = vitals, leads, _Known()
+        self._thread: Thread | None = None
 
     async def run(self) -> None:
         """For ever; never raises for a directory that cannot serve."""
@@ -69,21 +75,27 @@ class LedgerExport:
         return old or (len(self._book.entries) != self._known.entries and not self._known.failure)
 
     async def once(self) -> None:
-        """Read, compare, write; the disk is waited for in a thread of its own."""
+        """Read, compare, write; the disk is waited for aside."""
         known, book = self._known, self._book
         entries, listing, files = len(book.entries), book.listings, ledger_lines.by_file(book)
         changed = {name: lines for name, lines in files.items() if lines != known.files.get(name)}
         known.at = self._clock.now()
         try:
-            found = await asyncio.to_thread(self._exchange, changed, look=listing != known.listing or known.lost > 0)
+            look = listing != known.listing or known.lost > 0
+            found = await self._aside(lambda: self._exchange(changed, look=look))
+        except TimeoutError:
+            self._failed(f"{self._folder}: does not answer within {DISK_S:g} s")
+            return
         except OSError as error:
             self._failed(f"{self._folder}: {error.strerror or error}")
+            return
+        except Exception as error:  # the monitor has more to do than this
+            self._failed(f"a bug in rankpulse, please report it: {error!r:.200}")
             return
         if known.failure:
             log.info("the ledger is exported again, to %s", self._folder)
         known.failure, known.entries, known.listing, known.files = "", entries, listing, files
         self._vitals.exports[OK] += 1
-        self._vitals.exported_at = self._clock.now()
         if found is not None:
             self._compare(found)
 
@@ -93,6 +105,29 @@ class LedgerExport:
         found = ledger_files.read(self._folder, self._keys) if look else None
         ledger_files.write(self._folder, files, self._keys)
         return found
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        """In a thread of its own, which is left alone where its disk hangs: nobody waits for it at the end, either.
+
+        Raises TimeoutError; also as long as an earlier one hangs.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            raise TimeoutError
+        loop, answer = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def run() -> None:
+            try:
+                done = partial(_answered, answer, work(), None)
+            except Exception as error:
+                done = partial(_answered, answer, None, error)
+            with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+                loop.call_soon_threadsafe(done)
+
+        self._thread = Thread(target=run, name="ledger-export", daemon=True)
+        self._thread.start()
+        async with asyncio.timeout(DISK_S):
+            result: T = await answer
+        return result
 
     def _failed(self, why: str) -> None:
         self._vitals.exports[FAILED] += 1
@@ -111,6 +146,11 @@ class LedgerExport:
             log.error("%s", told(lost, found.records, self._folder, self._keys.cluster))
         elif before and not lost:
             log.info("the store's ledger holds again all that was exported to %s", self._folder)
+
+
+def _answered(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if not answer.done():
+        answer.set_exception(error) if error is not None else answer.set_result(result)
 
 
 def told(lost: dict[str, Record], exported: dict[str, Record], folder: str, cluster: str) -> str:

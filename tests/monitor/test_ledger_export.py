@@ -1,9 +1,12 @@
 """The leading monitor's export: what is written when, a directory that cannot serve, a store that lost its history."""
 
+import asyncio
 import logging
 from pathlib import Path
+from threading import Event
 
 import pytest
+from support import eventually
 
 from rankpulse.core import ledger_lines
 from rankpulse.core import records as r
@@ -110,9 +113,34 @@ async def test_a_store_without_its_history_says_what_is_lost_until_it_is_back(
     assert caplog.text.count("lost history") == 1
 
 
-async def test_who_has_no_directory_exports_nothing(tmp_path: Path) -> None:
-    import asyncio
+async def test_a_disk_that_hangs_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk, hangs = Desk(tmp_path), Event()
+    desk.holds(entry(1))
+    desk.export._exchange = lambda files, *, look: hangs.wait()  # type: ignore[assignment,method-assign]
+    first = asyncio.create_task(desk.export.once())
+    await eventually(lambda: desk.export._thread is not None, 10, "the thread")
+    first.cancel()
+    await asyncio.wait([first])
+    await desk.export.once()
+    assert desk.vitals.exports[FAILED] == 1
+    assert "does not answer" in caplog.text
+    hangs.set()
+    assert desk.export._thread is not None
+    desk.export._thread.join(10)
+    del desk.export._exchange
+    await desk.export.once()
+    assert desk.files() == {"2026-11-30.jsonl": 1}
 
+
+async def test_a_bug_in_it_is_told_of_and_the_monitor_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(tmp_path)
+    desk.export._exchange = lambda files, *, look: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    await desk.export.once()
+    assert "a bug in rankpulse" in caplog.text
+    assert desk.vitals.exports[FAILED] == 1
+
+
+async def test_who_has_no_directory_exports_nothing(tmp_path: Path) -> None:
     export = LedgerExport(
         LedgerSettings(), KEYS, LedgerBook(KEYS), Clock(now=lambda: 0.0, utc=lambda: 0.0), Vitals(), leads=lambda: True
     )
