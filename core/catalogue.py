@@ -342,7 +342,7 @@ MONITOR: Final = (
         "gauge",
         ("run_uid", "cause"),
         "seconds",
-        "Time that the run has lost so far, by what it went to; of incidents that are over.",
+        "Time that the run has lost so far, by what it went to; an open incident counts by its stages that are over.",
     ),
     Metric(
         "rankpulse_run_effective_ratio",

@@ -1,10 +1,12 @@
 """The ledger's sums as JSON values. They are those of the store, so that every monitor says the same."""
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rankpulse.core import stages
 from rankpulse.core.ledger_sums import OfRun
+from rankpulse.core.records import Incident
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine
@@ -31,8 +33,18 @@ def ledger(engine: "Engine") -> dict[str, Any]:
             name: {bound: s if math.isfinite(s) else None for bound, s in one._asdict().items()}
             for name, one in totals.between_failures().items()
         },
-        "runs": {uid: _run(totals.runs.get(uid, OfRun())) for uid in going},
+        "runs": {uid: _run(_so_far(totals.runs.get(uid, OfRun()), uid, engine.book.open())) for uid in going},
     }
+
+
+def _so_far(run: OfRun, uid: str, open_: list[Incident]) -> OfRun:
+    """With what its open incidents have cost it by now."""
+    lost_s = Counter(run.lost_s)
+    for incident in open_:
+        if incident.run_uid == uid:
+            for cause in [cause for cause in incident.lost_s if cause in stages.CAUSES]:
+                lost_s[cause] += incident.lost_s[cause]  # type: ignore[assignment]
+    return OfRun(run.run_s, run.gpu_s, lost_s, run.failures)
 
 
 def _run(run: OfRun) -> dict[str, Any]:

@@ -141,6 +141,24 @@ def test_killed_at_any_action_from_the_fault_on_there_is_one_entry_that_says_the
         assert lasted_s == pytest.approx(incident.closed_at - incident.opened_at, abs=1.0), (stop, entry.lost_s)
 
 
+def test_a_run_that_stands_tells_what_it_has_lost_so_far() -> None:
+    world, procs = joined()
+    dies(world, procs[3])
+    world.run(3)
+    for proc in [p for p in procs if p.alive]:
+        world.ends(proc, signal=15, order_id="x")
+    world.run(30)
+    world.asks(NODES, 2)
+    world.run(1)
+    [incident] = world.incidents()
+    assert incident.state == "open"
+    shown = world.engine.snapshot(world.now)["ledger"]["runs"]["job-1"]
+    assert shown["lost_s"]["waiting"] == pytest.approx(30, abs=1)
+    assert shown["failures"] == 0, "it is none before it is over"
+    assert shown["ettr"] is not None
+    assert shown["ettr"] < 0.7
+
+
 def test_exposure_counts_what_ran_and_no_more() -> None:
     world, procs = joined()
     world.run(170)
