@@ -12,6 +12,7 @@ from rankpulse.core.estimators import LEVEL, Bounds
 from rankpulse.core.failure_rate import RateBelief, mtbf, mtbf_bounds
 
 WORTH_MOVING: Final = 0.002  # of the time lost
+LEAST_SAVE_S: Final = 1e-3  # what was measured as less costs something all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def advise(
 
     save_s, recover_s: means of what was measured; what a save holds up training, not how long it goes on behind it.
     """
-    mean = mtbf(belief)
+    save_s, mean = max(save_s, LEAST_SAVE_S), mtbf(belief)
     bounds = mtbf_bounds(belief, level)
     best = cost.exact(save_s, mean)
     chosen = damped(best, in_force_s, save_s, mean)

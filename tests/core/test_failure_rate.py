@@ -110,3 +110,8 @@ def test_a_word_in_force_stays_until_another_is_worth_it() -> None:
 def test_a_steady_run_is_told_a_new_interval_seldom() -> None:
     (cell,) = interval_regret.tell(Story("steady"), [1], PAIRS[1:2])
     assert cell.changes < 100  # of some 1,200 looks, with 200 failures among them
+
+
+def test_a_save_that_costs_nothing_is_advised_all_the_same() -> None:
+    found = advise(believing(8 * HOUR), save_s=0.0, recover_s=0.0, in_force_s=10.0)
+    assert 0 < found.interval_s < 60
