@@ -106,7 +106,7 @@ class Engine:
         exposure = self.folder.exposure
         if self._new_term and self.epoch is not None:
             self._new_term = False
-            exposure.took_office(at)
+            exposure.took_office(now, at)
         exposure.sample(
             self.folder.fleet,
             now,

@@ -35,24 +35,32 @@ class Exposure:
         self._stored_at: float | None = None  # UTC: up to when the store's newest word counts
         self._since_s = 0.0  # counted here since that was seen
         self._written_at: float | None = None
-        self._soon = False  # what is new should not wait for long
+        self._soon = True  # what is new should not wait for long
         self._ranks: dict[str, tuple[tuple[int, int, int], dict[str, int]]] = {}  # by run: alive ranks by node
         self._saves: dict[str, int] = {}
 
-    def stored(self, told: LedgerDay, *, leading: bool) -> None:
-        """The store's word on a day. Who leads wrote it, and knows more by now."""
+    def stored(self, told: LedgerDay, now: float, *, leading: bool) -> None:
+        """The store's word on a day, seen at `now`. Who leads wrote it, and knows more by now.
+
+        Who does not counts on from here: what came before is in it, or is counted as unseen when office is taken.
+        """
         if leading:
             return
         self._days[told.day] = Day.of(told)
         if self._stored_at is None or told.at >= self._stored_at:
-            self._stored_at, self._since_s = told.at, 0.0
+            self._stored_at, self._since_s, self._looked_at = told.at, 0.0, now
         self._bound()
 
-    def took_office(self, at: float) -> None:
-        """What lies between the last leader's word and what this monitor has seen itself was seen by nobody."""
+    def took_office(self, now: float, at: float) -> None:
+        """What lies between the last leader's word and what this monitor has seen itself was seen by nobody.
+
+        What it will count at its next sample began when it last looked.
+        """
+        looked_at = self._looked_at if self._looked_at is not None else now
+        counted_to = at - (now - looked_at)
         if self._stored_at is not None:
-            self._spread(self._stored_at, at - self._since_s)
-        self._stored_at, self._since_s = at, 0.0
+            self._spread(self._stored_at, counted_to - self._since_s)
+        self._stored_at, self._since_s, self._looked_at = counted_to, 0.0, looked_at
 
     def sample(
         self,
@@ -95,11 +103,12 @@ class Exposure:
         soon = self._soon and now - self._written_at >= SOON_S
         if not soon and now - self._written_at < max(WRITE_S, WRITE_PER_NODE_S * largest):
             return
-        self._written_at, self._soon, self._stored_at, self._since_s = now, False, at, 0.0
+        counted_to = at - (now - (self._looked_at if self._looked_at is not None else now))
+        self._written_at, self._soon, self._stored_at, self._since_s = now, False, counted_to, 0.0
         for name, day in sorted(self._days.items()):
             if day.fresh:
                 day.fresh = False
-                yield day.record(name, origin, at)
+                yield day.record(name, origin, counted_to)
 
     def _bound(self) -> None:
         """Days that are written are the store's."""

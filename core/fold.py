@@ -335,7 +335,7 @@ class Folder:
         self.ledger.seen(event.key, record)
         origin = self.ledger.origin
         if isinstance(record, r.LedgerDay) and origin is not None and record.origin == origin.origin:
-            self.exposure.stored(record, leading=leading)
+            self.exposure.stored(record, event.received_at, leading=leading)
 
     def _finding(self, finding: r.Finding, event: ev.Seen, leading: bool) -> None:
         self.findings[finding.id] = finding
