@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rankpulse.core import diagnosis as d
-from rankpulse.core.incidents import RECOVERED, RUN_ENDED
+from rankpulse.core.incidents import RECOVERED, RUN_ENDED, SUPERSEDED
 from rankpulse.core.records import Finding, Incident, LedgerEntry
 
 GPU, NVLINK, NODE, NETWORK, STORAGE = "gpu", "nvlink", "node", "network", "storage"
@@ -105,9 +105,11 @@ def entry(incident: Incident, finding: Finding | None = None) -> LedgerEntry:
 def interrupts(entry: LedgerEntry) -> bool:
     """Whether it counts as a failure of a run: unplanned, and the run had to start again, or ended of it.
 
-    A standstill that passed by itself cost time and ended nothing; what concerned no run stopped none.
+    A standstill that passed by itself cost time and ended nothing; what concerned no run stopped none. One that the run
+    had not recovered from when it failed again is a failure, too.
     """
-    return bool(entry.run_uid) and entry.outcome in (RECOVERED, RUN_ENDED) and entry.klass not in PLANNED
+    ended = entry.outcome in (RECOVERED, RUN_ENDED) or (entry.outcome == SUPERSEDED and entry.restarts > 0)
+    return bool(entry.run_uid) and ended and entry.klass not in PLANNED
 
 
 def usual(klass: str) -> str:

@@ -44,7 +44,7 @@ class LostTime:
         """The incident, closed, with all that it cost."""
         desk, mine = self._desk, self._of.pop(incident.id, None)
         run = desk.folder.fleet.runs.get(incident.run_uid)
-        if run is None or incident.outcome == SUPERSEDED:
+        if run is None or (incident.outcome == SUPERSEDED and not incident.restarts):  # another tells of the same
             return msgspec.structs.replace(incident, lost_s={})
         elapsed_s = desk.at - incident.opened_at if incident.epoch != desk.epoch else 0.0
         lost_s = stages.lost(

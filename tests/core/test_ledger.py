@@ -73,7 +73,8 @@ def test_evidence_says_more_than_a_class_that_says_nothing() -> None:
         ({}, True),
         ({"outcome": "run_ended"}, True),
         ({"outcome": "passed"}, False),
-        ({"outcome": "superseded"}, False),
+        ({"outcome": "superseded", "restarts": 0}, False),  # another incident tells of the same
+        ({"outcome": "superseded"}, True),  # its next round had a failure of its own
         ({"klass": d.OPERATOR_RESTART}, False),
         ({"klass": d.DRAIN}, False),
         ({"run_uid": ""}, False),

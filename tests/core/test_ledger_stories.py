@@ -141,6 +141,31 @@ def test_killed_at_any_action_from_the_fault_on_there_is_one_entry_that_says_the
         assert lasted_s == pytest.approx(incident.closed_at - incident.opened_at, abs=1.0), (stop, entry.lost_s)
 
 
+def test_a_round_that_fails_before_it_recovered_is_a_second_failure_and_no_second_is_counted_twice() -> None:
+    world, procs = joined()
+    began = world.now
+    dies(world, procs[3])
+    world.run(3)
+    for proc in [p for p in procs if p.alive]:
+        world.ends(proc, signal=15, order_id="x")
+    world.run(2)
+    world.asks(NODES, 2)
+    world.run(1)
+    world.training = False
+    again = world.meets(NODES, 2, asks=False)
+    world.run(8)
+    dies(world, again[2])
+    world.run(12)
+    world.training = True
+    restarted(world, again, round_=3)
+    first, second = told(world, r.LedgerEntry)
+    assert (first.outcome, first.restarts, second.outcome) == ("superseded", 1, "recovered")
+    assert sum(world.engine.folder.ledger.totals().failures.values()) == 2
+    assert first.lost_s["start"] == pytest.approx(8, abs=1)
+    both = [s for one in (first, second) for name, s in one.lost_s.items() if name != "recomputation"]
+    assert sum(both) == pytest.approx(second.closed_at - UTC - began, abs=1.0)
+
+
 def test_a_run_that_stands_tells_what_it_has_lost_so_far() -> None:
     world, procs = joined()
     dies(world, procs[3])
