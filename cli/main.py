@@ -476,6 +476,10 @@ def plan(
     chance: Annotated[
         str | None, typer.Option(metavar="SHARE/DAYS", help="Instead: how likely one GPU fails, as 1%/30d.")
     ] = None,
+    seen: Annotated[
+        str | None,
+        typer.Option(metavar="FAILURES/GPU_HOURS", help="Instead: what was counted, as `rankpulse ledger show` tells."),
+    ] = None,
     mtbf_h: Annotated[
         float | None, typer.Option(metavar="HOURS", help="Instead: mean time between failures of the whole run.")
     ] = None,
@@ -489,17 +493,19 @@ def plan(
     """What to expect of a run before it starts: failures, how often to save, and the time that is lost.
 
     Without a rate it takes what Meta published, a failure per 8,000 GPU hours. Hardware is a part of what stops runs:
-    of Llama 3's unexpected interruptions 78 %. So take --afr of all that stops yours, not of the GPU alone, or --mtbf-h
-    from `rankpulse ledger show`. Every failure is taken to stop the whole run; they come independently.
+    of Llama 3's unexpected interruptions 78 %. So take --afr of all that stops yours, not of the GPU alone; better,
+    --seen from `rankpulse ledger show`, which has an interval. Every failure stops the whole run; they come independently.
 
     \b
     Example: rankpulse plan --gpus 256 --days 7 --afr 9% --save-s 180 --plot
     Example: rankpulse plan --gpus 256 --days 7 --chance 1%/30d
+    Example: rankpulse plan --gpus 256 --seen 12/96000
     Example: rankpulse plan --gpus 512 --mtbf-h 3 --save-s 300 --restart-s 600 --json
     """
     from rankpulse.cli import plan as room
+    from rankpulse.cli.plan_rate import Asked
 
-    asked = room.Asked(gpus, days, afr, chance, mtbf_h, save_s, restart_s)
+    asked = Asked(gpus, days, afr, chance, seen, mtbf_h, save_s, restart_s)
     room.run(asked, as_json=as_json, plot=plot)
 
 

@@ -1,39 +1,19 @@
 """`rankpulse plan`: what is to be expected of a run, before it starts. No store, no clock; text in, text out."""
 
 import math
-import re
 from importlib.util import find_spec
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from rankpulse.cli import show
 from rankpulse.cli.failing import Failed
 from rankpulse.cli.plan_plot import WIDTH, draw
+from rankpulse.cli.plan_rate import Asked, Rate, rate_of
 from rankpulse.core import planning
 from rankpulse.core.planning import Plan
 
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e([+-]?\d{1,2}))?\s*(%?)", re.ASCII | re.IGNORECASE)
-_WITHIN: Final = re.compile(r"(.+?)/\s*(\d{1,6}(?:\.\d*)?)\s*d(?:ays?)?", re.ASCII)
-_MOST_AFR: Final = 1000.0
 _HOPELESS: Final = 0.9  # of the time lost
-
-
-class Asked(NamedTuple):
-    """What the command line said; None where it said nothing."""
-
-    gpus: int
-    days: float
-    afr: str | None
-    chance: str | None
-    mtbf_h: float | None
-    save_s: float
-    restart_s: float
-
-
-class Rate(NamedTuple):
-    per_gpu_hour: float
-    source: str
 
 
 def run(asked: Asked, *, as_json: bool, plot: bool) -> None:
@@ -53,47 +33,6 @@ def run(asked: Asked, *, as_json: bool, plot: bool) -> None:
     if plot:
         out.print()
         out.print(draw(found, asked.save_s, asked.restart_s, min(out.width, WIDTH)))
-
-
-def rate_of(asked: Asked) -> Rate:
-    """The failure rate per GPU hour, from whichever way it was said."""
-    said = [name for name in ("afr", "chance", "mtbf_h") if getattr(asked, name) is not None]
-    if len(said) > 1:
-        options = " and ".join("--" + name.replace("_", "-") for name in said)
-        raise Failed(f"{options} say the same thing: give one")
-    if asked.afr is not None:
-        afr = _share(asked.afr, "--afr", "--afr 9%")
-        if afr > _MOST_AFR:
-            raise Failed(f"--afr {asked.afr}: a GPU that fails more than {_MOST_AFR:.0f} times a year is no GPU")
-        return Rate(planning.per_hour_by_afr(afr), f"{afr:.3g} failures per GPU and year")
-    if asked.chance is not None:
-        return _by_chance(asked.chance)
-    if asked.mtbf_h is not None:
-        if not 0 < asked.mtbf_h < math.inf:
-            raise Failed(f"--mtbf-h {asked.mtbf_h:g}: give hours above 0, as `rankpulse ledger show` tells them")
-        return Rate(1 / asked.mtbf_h / asked.gpus, f"the run fails every {asked.mtbf_h:g} h")
-    return Rate(
-        planning.PRIOR_PER_GPU_HOUR, "a failure per 8,000 GPU hours, as Meta published; yours will differ: --afr"
-    )
-
-
-def _by_chance(text: str) -> Rate:
-    match = _WITHIN.fullmatch(text.strip())
-    if match is None or float(match[2]) <= 0:
-        raise Failed(f"--chance {text}: say how likely and in how many days, for example --chance 1%/30d")
-    chance = _share(match[1], "--chance", "--chance 1%/30d")
-    if chance >= 1:
-        raise Failed(f"--chance {text}: a chance is below 100 %; for more than one failure per GPU take --afr")
-    return Rate(
-        planning.per_hour_by_chance(chance, float(match[2])), f"{chance:.3%} of the GPUs fail within {match[2]} days"
-    )
-
-
-def _share(text: str, option: str, example: str) -> float:
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None:
-        raise Failed(f"{option} {text}: give a share, for example {example}")
-    return float(match[1]) * 10.0 ** int(match[2] or 0) / (100 if match[3] else 1)
 
 
 def _check(asked: Asked) -> None:
@@ -131,10 +70,10 @@ def _facts(asked: Asked, found: Plan, rate: Rate) -> list[tuple[str, object]]:
 
 
 def _sides(asked: Asked, rate: Rate) -> list[tuple[str, ...]]:
-    """A rate given beforehand is a guess: what if it is wrong by a factor of two, either way."""
+    """What if the rate is off, as far as it may be."""
     rows: list[tuple[str, ...]] = []
-    for factor, name in ((0.5, "half as often"), (1.0, "as said"), (2.0, "twice as often")):
-        one = _plan(asked, rate.per_gpu_hour * factor)
+    for per_gpu_hour, name in zip((rate.low, rate.per_gpu_hour, rate.high), rate.names, strict=True):
+        one = _plan(asked, per_gpu_hour)
         rows.append((name, _count(one.expected_failures), _hours(one.mtbf_h), _interval(one), f"{one.lost_share:.1%}"))
     return rows
 

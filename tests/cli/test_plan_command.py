@@ -37,6 +37,20 @@ def test_a_rate_is_read_as_people_write_it(afr: str) -> None:
     assert found["mtbf_h"] == pytest.approx(1 / 0.09)
 
 
+def test_what_was_counted_comes_with_its_interval() -> None:
+    found = plan("--gpus", "256", "--days", "7", "--seen", "12/96000", "--save-s", "180")
+    rows = {line.split("  ")[0]: line.split() for line in found.stdout.splitlines() if line.strip()}
+    assert "5.4" in rows["as seen"]
+    assert "3.1" in rows["at least, 90 %"]
+    assert "8.7" in rows["at most, 90 %"]
+
+
+def test_where_none_failed_the_plan_is_for_the_most_that_this_allows() -> None:
+    found = json.loads(plan("--gpus", "1", "--seen", "0/1000", "--json").stdout)
+    assert found["mtbf_h"] == pytest.approx(333.8, abs=0.1)
+    assert "the most that this allows" in found["rate"]
+
+
 def test_without_a_rate_it_says_whose_it_takes() -> None:
     assert "8,000 GPU hours, as Meta published" in plan("--gpus", "64").stdout
 
@@ -63,6 +77,8 @@ def test_a_run_that_hardly_gets_anything_done_is_told_so() -> None:
         (("--chance", "100%/3d"), "below 100 %"),
         (("--chance", "1%/0d"), "for example --chance 1%/30d"),
         (("--chance", "1%/30d", "--afr", "1%"), "--afr and --chance say the same thing"),
+        (("--seen", "12"), "--seen 12/96000"),
+        (("--seen", "1/0"), "--seen 12/96000"),
         (("--mtbf-h", "nan"), "hours above 0"),
         (("--days", "inf"), "--days inf: give a number above 0"),
         (("--save-s", "0"), "--save-s 0: give a number above 0"),
