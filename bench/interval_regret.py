@@ -120,9 +120,10 @@ def _live(story: Story, chance: random.Random, cells: Sequence[Cell], recover_s:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--story", default="", help="only those whose name has this in it")
     asked = parser.parse_args()
     out = show.console()
-    for story in STORIES:
+    for story in (one for one in STORIES if asked.story in one.name):
         cells = {(cell.mtbf_s, cell.save_s): cell for cell in tell(story, range(asked.seeds), pairs(story))}
         regrets = [cell.regret for cell in cells.values()]
         out.print(f"{story.name}: worst {max(regrets):.2%}, mean {sum(regrets) / len(regrets):.2%}")

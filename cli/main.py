@@ -494,7 +494,7 @@ def plan(
 
     Without a rate it takes what Meta published, a failure per 8,000 GPU hours. Hardware is a part of what stops runs:
     of Llama 3's unexpected interruptions 78 %. So take --afr of all that stops yours, not of the GPU alone; better,
-    --seen from `rankpulse ledger show`, which has an interval. Every failure stops the whole run; they come independently.
+    --seen from `rankpulse ledger show`, which has an interval. Every failure stops the whole run, and comes by itself.
 
     \b
     Example: rankpulse plan --gpus 256 --days 7 --afr 9% --save-s 180 --plot
