@@ -48,7 +48,7 @@ from rankpulse.store.api import Store, StoreError
 EXIT_OK: Final = 0
 EXIT_BAD: Final = 2  # settings or directories that cannot serve
 EXIT_TAKEN: Final = 3  # another agent has the name or the directory
-_STATES_EVERY_S: Final = 0.25
+_STATES_EVERY_S: Final = 0.5
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
@@ -392,7 +392,7 @@ class Agent:
 
     async def _scan(self) -> None:
         """Look for new slots, in a thread: a process in trouble can hold up whoever reads its /proc files."""
-        if self._scan_began is not None:
+        if self._scan_began is not None or self._scanner.quiet():
             return
         self._scan_began = self._clock.monotonic()
         try:

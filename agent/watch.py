@@ -157,7 +157,7 @@ class Workers:
         worker.file.close()
 
     def poll_states(self, now: float) -> None:
-        """Tell of processes that were stopped, are traced, hang in the kernel, or go on again. Cheap: 4 Hz."""
+        """Tell of processes that were stopped, are traced, hang in the kernel, or go on again. Cheap: 2 Hz."""
         for worker in list(self.table.values()):
             seen = proc.stat(worker.pid)
             if seen is None or seen.start != worker.start:

@@ -16,6 +16,7 @@ writes; the guards of the middle copy make even that improbable, and the next be
 written length 0, body, length; it counts only when it is equal in all three copies.
 """
 
+import functools
 import json
 import struct
 from collections.abc import Callable
@@ -153,8 +154,14 @@ def _json(data: bytes, at: int, limit: int, what: str) -> dict[str, Any] | None:
         return None
     if length > limit - LENGTH.size:
         raise SlotRefused(f"{what} of {length} bytes, at most {limit - LENGTH.size}: corrupt")
+    return dict(_object(data[at + LENGTH.size : at + LENGTH.size + length], what))
+
+
+@functools.lru_cache(maxsize=64)
+def _object(text: bytes, what: str) -> dict[str, Any]:
+    """Remembered: a slot is read every second, and its identity stays."""
     try:
-        value = json.loads(data[at + LENGTH.size : at + LENGTH.size + length].decode())
+        value = json.loads(text.decode())
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates pass as JSON, and break whoever writes them on
     except (ValueError, RecursionError) as error:
         raise SlotRefused(f"{what} is not JSON: corrupt") from error
