@@ -1,4 +1,4 @@
-"""Runs live tests, and those that failed once more, each with the machine to itself: `python tests/twice.py PYTEST-ARGS`.
+"""Runs live tests, and those that failed once more, with the machine to themselves: `python tests/twice.py ARGS`.
 
 Live tests start jobs, stores and monitors on a machine of which nobody knows what else it does. One or two that fail
 beside others and pass alone are told of and do not fail the run; more than two are no accident.
