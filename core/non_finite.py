@@ -65,10 +65,9 @@ def limit(told: Told, round_: RoundView) -> int:
     return resumed if resumed is not None and told.finite < 0 and told.first == resumed + 1 else told.first
 
 
-def refused(before: int, run: RunView, state: CheckpointState | None) -> str:
+def refused(told: Told, before: int, run: RunView, state: CheckpointState | None) -> str:
     """Why the job cannot go on from a checkpoint before that step, "" when it can."""
-    current = run.current
-    if any(current.progress[rank].first_step == 0 for rank in current.reporting()):
+    if told.counted:
         return COUNTED
     why = resumption.refused(max(before, 0), joint=run.joint is not None, state=state)
     known = (state.oldest_step, state.verified_step, state.step, state.loaded_step) if state is not None else ()

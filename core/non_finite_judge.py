@@ -122,7 +122,7 @@ class NonFinite:
             facts._replace(orders_left=left),
             desk.folder.modes.consents(run.uid, usual=limits.policy.restart_on_non_finite),
             before,
-            non_finite.refused(before, run, desk.folder.checkpoints.of(run.uid)),
+            non_finite.refused(told, before, run, desk.folder.checkpoints.of(run.uid)),
             non_finite.again(told, run, desk.book),
             desk.now - since >= SETTLE_BEATS * limits.detect.heartbeat_interval_s,
         )

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from rankpulse.core.records import Scalar
-from rankpulse.core.slot_numbers import Numbers, in_words
+from rankpulse.core.slot_numbers import ALL, COUNTED, Numbers, in_words
 
 ROW: Final = 3  # steps in a row: one or two that a loss scaler leaves out are its daily work
 NAMED_MAX: Final = 64  # ranks
 COUNT_MAX: Final = 2**53
-_EVERYTHING: Final = 15  # all bits of `what`
 
 
 class Told(NamedTuple):
@@ -25,6 +24,11 @@ class Told(NamedTuple):
     moved: int = 0  # how many they are
     bad: int = 0  # ranks with a row
     telling: int = 0  # ranks that hand over numbers
+
+    @property
+    def counted(self) -> bool:
+        """Whether these steps are what processes count, so that they name no checkpoint."""
+        return bool(self.what & COUNTED)
 
     @property
     def words(self) -> str:
@@ -80,7 +84,7 @@ def understood(said: Mapping[str, Scalar]) -> Told | None:
         return None
     first, finite, what, moved, bad, telling = (_whole(said.get(name)) for name in _COUNTED)
     movers = _ranks(said.get("movers"))
-    if first < 0 or bad < 1 or moved < 1 or not 0 < what <= _EVERYTHING or not movers:
+    if first < 0 or bad < 1 or moved < 1 or not 0 < what <= ALL or not in_words(what) or not movers:
         return None
     return Told(first, finite, what, movers, max(moved, len(movers)), max(bad, moved), max(telling, bad, moved))
 

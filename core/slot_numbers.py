@@ -13,9 +13,11 @@ NUMBERS: Final = struct.Struct("<QQqqqQQQQ")
 NUMBERS_AT: Final = 144
 _AREA: Final = slice(NUMBERS_AT, NUMBERS_AT + NUMBERS.size)
 LOSS_NAN, LOSS_INF, NORM_NAN, NORM_INF = 1, 2, 4, 8  # `what`, added up
+COUNTED: Final = 16  # the same: the steps are the process's own count, not numbers that the job knows them by
 _NAMES: Final = ((LOSS_NAN, "loss nan"), (LOSS_INF, "loss inf"), (NORM_NAN, "gradient norm nan"),
                  (NORM_INF, "gradient norm inf"))  # fmt: skip
-_KNOWN: Final = LOSS_NAN | LOSS_INF | NORM_NAN | NORM_INF
+_BAD: Final = LOSS_NAN | LOSS_INF | NORM_NAN | NORM_INF
+ALL: Final = _BAD | COUNTED
 _LARGEST: Final = 2**53  # what JSON carries unchanged
 
 
@@ -46,10 +48,10 @@ def read(first: bytes, middle: bytes, last: bytes) -> Numbers | None:
     if not first[_AREA] == middle[_AREA] == last[_AREA]:
         return None
     begin, row, since, finite, newest, what, losses, norms, end = NUMBERS.unpack_from(middle, NUMBERS_AT)
-    if begin != end or not begin or (row and (since < 0 or not what & _KNOWN)):
+    if begin != end or not begin or (row and (since < 0 or not what & _BAD)):
         return None
     counts = (min(count, _LARGEST) for count in (losses, norms))
-    return Numbers(min(row, _LARGEST), _step(since), _step(finite), _step(newest), what & _KNOWN, *counts)
+    return Numbers(min(row, _LARGEST), _step(since), _step(finite), _step(newest), what & ALL, *counts)
 
 
 def in_words(what: int) -> str:

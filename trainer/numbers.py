@@ -6,7 +6,7 @@ Asked only when a number is not finite, when the one before was not, and at the 
 from typing import TYPE_CHECKING
 
 from rankpulse.core import slot_numbers
-from rankpulse.core.slot_numbers import LOSS_INF, LOSS_NAN, NORM_INF, NORM_NAN, NUMBERS, NUMBERS_AT
+from rankpulse.core.slot_numbers import COUNTED, LOSS_INF, LOSS_NAN, NORM_INF, NORM_NAN, NUMBERS, NUMBERS_AT
 from rankpulse.trainer.plain import NAN
 
 if TYPE_CHECKING:
@@ -36,14 +36,15 @@ class NumberRow:
         if written and shared is not None:
             self._write(shared, -1)
 
-    def told(self, shared: "mmap | bytearray", n: int, loss: float, norm: float, finite: int) -> int:
+    def told(self, shared: "mmap | bytearray", n: int, loss: float, norm: float, finite: int, counted: bool) -> int:
         """Step `n` had these numbers, at least one of them handed over; returns how many in a row were not finite.
 
-        `finite`: the last step before it whose numbers were. A step that is told twice counts once.
+        `finite`: the last step before it whose numbers were; `counted`: steps come without a number. A step that is
+        told twice counts once.
         """
         what = _what(loss, LOSS_NAN, LOSS_INF) | _what(norm, NORM_NAN, NORM_INF)
         if what:
-            self._count(n, what)
+            self._count(n, what | COUNTED * counted)
         elif self._row and n != self._last:
             self._row = self._what = 0
             self._first = -1

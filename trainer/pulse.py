@@ -177,7 +177,7 @@ class Pulse:
 
     def _judge(self, shared: "mmap | bytearray", n: int, loss: float, grad_norm: float) -> None:
         """The first numbers, such as are not finite, and those after them."""
-        self._row = self._numbers.told(shared, n, loss, grad_norm, self._finite)
+        self._row = self._numbers.told(shared, n, loss, grad_norm, self._finite, self._counted)
         if not self._row:
             self._finite = n
 

@@ -9,7 +9,7 @@ from core_world import DRILL, Proc, World
 from rankpulse.core import codec, numbers
 from rankpulse.core import records as r
 from rankpulse.core.settings import Settings
-from rankpulse.core.slot_numbers import Numbers
+from rankpulse.core.slot_numbers import COUNTED, LOSS_NAN, Numbers
 
 NODES = {"node-a": 2, "node-b": 2}
 CONSENT = msgspec.structs.replace(DRILL, policy=msgspec.structs.replace(DRILL.policy, restart_on_non_finite=True))
@@ -34,14 +34,14 @@ def saves(world: World, step: int, oldest: int = 90) -> None:
     world.observe(r.CHECKPOINT, "node-a", world.procs[0], event="saved", times=1, step=step, **detail)
 
 
-def bad(first: int, *, finite: int | None = None) -> Numbers:
-    return Numbers(3, first, first - 1 if finite is None else finite, first + 2, 1, 3, 0)
+def bad(first: int, *, finite: int | None = None, what: int = LOSS_NAN) -> Numbers:
+    return Numbers(3, first, first - 1 if finite is None else finite, first + 2, what, 3, 0)
 
 
-def tells(world: World, node: str, first: dict[int, int], *, finite: int | None = None) -> str:
+def tells(world: World, node: str, first: dict[int, int], **more: Any) -> str:
     """A node's agent: by rank the first step of its row, 0: its numbers are finite."""
     mine = {p.rank: p for p in world.procs if p.node == node and p.alive}
-    told = numbers.summed((rank, bad(at, finite=finite) if at else Numbers()) for rank, at in first.items())
+    told = numbers.summed((rank, bad(at, **more) if at else Numbers()) for rank, at in first.items())
     proc = mine[min(told.movers, default=min(mine))]
     return world.observe(r.NON_FINITE, node, proc, **numbers.detail(told))
 
@@ -217,24 +217,19 @@ def test_a_checkpoint_that_holds_it_already_is_not_resumed_from_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "oldest", "first_step", "why"),
+    ("saved", "oldest", "what", "why"),
     [
-        (0, 0, 91, "told of no checkpoint before step 118"),
-        (130, 120, 91, "none older than that of step 120"),
-        (100, -1, 0, "count their steps anew"),
+        (0, 0, LOSS_NAN, "told of no checkpoint before step 118"),
+        (130, 120, LOSS_NAN, "none older than that of step 120"),
+        (100, -1, LOSS_NAN | COUNTED, "count their steps anew"),
     ],
 )
-def test_where_nothing_could_be_resumed_from_a_person_is_told(
-    saved: int, oldest: int, first_step: int, why: str
-) -> None:
-    world = trained(saved=0, first_step=first_step or 1)
-    if not first_step:
-        for proc in world.procs:
-            proc.first_step = 0
-    elif saved:
+def test_where_nothing_could_be_resumed_from_a_person_is_told(saved: int, oldest: int, what: int, why: str) -> None:
+    world = trained(saved=0)
+    if saved:
         saves(world, saved, oldest)
     world.run(2)
-    all_tell(world, 118)
+    all_tell(world, 118, what=what)
     world.run(30)
     [incident] = world.incidents()
     assert (incident.action, world.of_kind("restart")) == ("page", [])

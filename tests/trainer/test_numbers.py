@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankpulse.core import slot
-from rankpulse.core.slot_numbers import LOSS_INF, LOSS_NAN, NORM_INF, NORM_NAN, NUMBERS, NUMBERS_AT, Numbers, in_words
+from rankpulse.core.slot_numbers import (
+    COUNTED,
+    LOSS_INF,
+    LOSS_NAN,
+    NORM_INF,
+    NORM_NAN,
+    NUMBERS,
+    NUMBERS_AT,
+    Numbers,
+    in_words,
+)
 from rankpulse.trainer import place
 from rankpulse.trainer.pulse import Pulse
 
@@ -90,6 +100,18 @@ def test_a_step_without_numbers_leaves_the_row_as_it_is(written: Written) -> Non
     written.pulse.step(3)
     written.steps(4, NAN)
     assert written.numbers == Numbers(2, 2, 1, 4, LOSS_NAN, 2, 0)
+
+
+def test_steps_that_have_no_number_are_marked_as_a_count(written: Written) -> None:
+    for _ in range(2):
+        written.pulse.step(loss=NAN)
+    assert written.numbers == Numbers(2, 1, -1, 2, LOSS_NAN | COUNTED, 2, 0)
+
+
+def test_a_first_step_that_the_optimizer_has_counted_too_keeps_its_number(written: Written) -> None:
+    written.pulse.optimizer_stepped(object())
+    written.pulse.step(1, loss=NAN)
+    assert written.numbers == Numbers(1, 1, -1, 1, LOSS_NAN, 1, 0)
 
 
 def test_a_step_that_is_told_twice_counts_once(written: Written) -> None:
