@@ -29,7 +29,7 @@ def diagnosis(told: Told, round_: RoundView, evidence: tuple[str, ...], since: f
     began = f"{told.words} since step {told.first}"
     if first:
         who = d.name(first[0]) if told.moved == 1 else ranks_in_words(told.movers)
-        rest = f"{others} other ranks after it" if others else f"{well} other ranks report finite numbers"
+        rest = f"{_others(others)} after it" if others else f"{_others(well)} with finite numbers"
         text, why = f"{began}, first reported by {who}; {rest}", f"{who} was first by the number of the step"
     else:
         all_ = told.moved == round_.world_size
@@ -48,6 +48,10 @@ def diagnosis(told: Told, round_: RoundView, evidence: tuple[str, ...], since: f
         evidence[: d.NAMED_MAX],
         since,
     )
+
+
+def _others(count: int) -> str:
+    return f"{count} other rank{'s' if count > 1 else ''}"
 
 
 class NonFinite:

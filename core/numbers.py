@@ -22,7 +22,7 @@ class Told(NamedTuple):
     what: int = 0  # is not finite, of those: as in the slot
     movers: tuple[int, ...] = ()  # the first of those ranks
     moved: int = 0  # how many they are
-    bad: int = 0  # ranks with a row
+    bad: int = 0  # ranks whose last numbers were not finite
     telling: int = 0  # ranks that hand over numbers
 
     @property
@@ -39,12 +39,11 @@ FINITE: Final = Told()
 
 
 def summed(ranks: Iterable[tuple[int, Numbers | None]]) -> Told:
-    """What a node tells of its ranks."""
+    """What a node tells of its ranks. Once one of them has a row, those whose row has just begun are no better."""
     telling = sorted((rank, numbers) for rank, numbers in ranks if numbers is not None)
-    bad = [(rank, numbers) for rank, numbers in telling if numbers.row >= ROW]
-    if not bad:
+    if all(numbers.row < ROW for _, numbers in telling):
         return FINITE
-    alone = [Told(n.first, n.finite, n.what, (rank,), 1, 1) for rank, n in bad]
+    alone = [Told(n.first, n.finite, n.what, (rank,), 1, 1) for rank, n in telling if n.row]
     return joined(alone)._replace(telling=len(telling))
 
 

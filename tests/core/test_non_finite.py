@@ -89,6 +89,7 @@ def test_no_job_is_touched_without_consent_arms_and_a_checkpoint_of_before(case:
         ([(0, WELL), (1, bad(9, row=2, what=NORM_INF))], FINITE),  # a loss scaler at work
         ([(0, WELL), (1, bad(9))], Told(9, 8, LOSS_NAN, (1,), 1, 1, 2)),
         ([(0, bad(9)), (1, bad(9)), (2, None)], Told(9, 8, LOSS_NAN, (0, 1), 2, 2, 2)),
+        ([(0, bad(9)), (1, bad(10, row=2))], Told(9, 8, LOSS_NAN, (0,), 1, 2, 2)),  # it will be one in a moment
         ([(4, bad(9, what=LOSS_INF)), (5, bad(8, row=4))], Told(8, 7, LOSS_NAN, (5,), 1, 2, 2)),
     ],
 )

@@ -107,7 +107,7 @@ def test_one_rank_alone_is_named_and_so_is_nobody_where_only_one_hands_over_numb
     for world in (alone, only):
         world.run(1)
     assert [m.rank for m in alone.incidents()[0].culprits] == [1]
-    assert "1 other ranks report finite numbers" in alone.incidents()[0].summary
+    assert "1 other rank with finite numbers" in alone.incidents()[0].summary
     assert only.incidents()[0].culprits == ()
     assert only.incidents()[0].summary == "loss nan since step 118, as rank 0 reports it"
 
