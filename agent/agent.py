@@ -27,6 +27,7 @@ from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
 from rankpulse.agent.node_faults import NodeFaults
+from rankpulse.agent.numbers import Numbers
 from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.preflight_look import Look
 from rankpulse.agent.probe import ProbeServer
@@ -122,6 +123,7 @@ class Agent:
         emit = self.outbox.add
         launchers = Launchers(emit, self._remember)
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
+        self.numbers = Numbers(self.workers, emit, self._log, self._clock.monotonic)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
         self._settled = False
         self._watch_hardware(emit)
@@ -135,8 +137,9 @@ class Agent:
         self.probe = self._probe_server() if self._settings.probe.listen else None
         probes = self.probe.counts if self.probe else {}
         self._report = Report(
-            self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, probes
-        )
+            self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, self.numbers,
+            probes,
+        )  # fmt: skip
         listen, sessions = self._settings.agent.listen, self.together.sessions()
         self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions, self.probe)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
@@ -311,6 +314,7 @@ class Agent:
             self._kept_up("gpu", self.gpus.run),
             *([self._kept_up(kmsg.SOURCE, self._follow_kernel_log)] if self._settings.gpu.kernel_log else []),
             self._kept_up("machine", self._host_watch.run),
+            self._kept_up("numbers", self._numbers_for_ever),
         ]
 
     async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -404,6 +408,14 @@ class Agent:
             self._arrivals.take(findings, self._clock.monotonic())
         finally:
             self._scan_began = None
+
+    async def _numbers_for_ever(self) -> None:
+        """Apart from beats: they rest while the store is away, and must not fail with this."""
+        while True:
+            self.workers.readings()
+            self.numbers.look(self.publisher.inc)
+            self._able("numbers", "")
+            await asyncio.sleep(self._settings.detect.heartbeat_interval_s)
 
     async def _states_for_ever(self) -> None:
         while True:

@@ -33,6 +33,9 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "one node alone does not help",
     "numerical": "show it to the owner of the program: the loss is no number. Go back to a checkpoint before it: "
     "rankpulse restart {run_uid} --resume-before-step STEP --reason '…'",
+    "non_finite": "show it to the owner of the program: it trains on with numbers that are not finite. To go back to "
+    "before it: rankpulse restart {run_uid} --resume-before-step STEP --reason '…'. Where one rank alone was first, "
+    "have {nodes} tested",
     "preempted": "start torchrun on another node, by the same command, or wait until the scheduler gives it back",
     "startup_failure": "look at the nodes that have not arrived, or at what their launchers say (names that resolve, "
     "ports that are free, one and the same environment), then start again",

@@ -41,6 +41,20 @@ AGENT: Final = (
     Metric(
         "rankpulse_agent_probes", "counter", ("node", "result"), "", "Direct looks at this agent: answered or refused."
     ),
+    Metric(
+        "rankpulse_agent_non_finite_steps",
+        "counter",
+        ("node", "what"),
+        "",
+        "Steps of ranks of this node whose loss or grad_norm was not finite.",
+    ),
+    Metric(
+        "rankpulse_agent_non_finite_row",
+        "gauge",
+        ("node",),
+        "",
+        "Steps in a row that are not finite at present, the most of any rank of this node; 0: the last was finite.",
+    ),
 )
 
 _GPU: Final = ("gpu", "UUID", "pci_bus_id", "Hostname")  # as the field's exporters call them

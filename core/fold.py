@@ -21,6 +21,7 @@ from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
+from rankpulse.core.fold_numbers import NumbersFolder
 from rankpulse.core.fold_outbox import OutboxFolder
 from rankpulse.core.incidents import PASSED, Book
 from rankpulse.core.keys import Keys
@@ -58,6 +59,7 @@ class Folder:
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
+        self.numbers = NumbersFolder()
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
@@ -106,6 +108,7 @@ class Folder:
             r.SPOOL_DROPPED: self._spool_dropped,
             r.EVIDENCE: self._evidence,
             r.CHECKPOINT: self._checkpoint,
+            r.NON_FINITE: self._non_finite,
         }
 
     # --- events
@@ -133,6 +136,7 @@ class Folder:
             self._beat_gone(parsed.names["node"], event.received_at)
         elif parsed.kind is r.Observation:
             self.checkpoints.gone(event.key)
+            self.numbers.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
@@ -198,6 +202,7 @@ class Folder:
         self.answers.clear()
         self.findings.clear()
         self.checkpoints.relisted()
+        self.numbers.relisted()
         self.learned.relisted()
         self.outbox.relisted()
         self.outcomes.clear()
@@ -241,7 +246,7 @@ class Folder:
             self._folded[key] = None
 
     def take_folded(self) -> list[str]:
-        for key in self.checkpoints.take_done():
+        for key in (*self.checkpoints.take_done(), *self.numbers.take_done()):
             self.fold(key)
         keys = list(self._folded)
         self._folded.clear()
@@ -460,8 +465,23 @@ class Folder:
             run, round_ = placed
             self.checkpoints.heard(run.uid, event.key, obs, round_.number, event.received_at)
 
+    def _non_finite(self, obs: r.Observation, event: ev.Seen) -> None:
+        """Kept while it holds."""
+        placed = None
+        if obs.run is not None:
+            member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
+            placed = self.fleet.place(obs.run, member, event.received_at, event.revision)
+        self.follow_moves(event.received_at)
+        if placed is None:
+            self.fold(event.key)
+            return
+        refused = self.numbers.heard(placed[0].uid, placed[1].number, event.key, obs, event.received_at)
+        if refused:
+            self.say("warning", f"{obs.node}: what it tells of numbers that are not finite is refused: {refused}")
+
     def follow_moves(self, now: float) -> None:
         """What was said of a run that is part of another goes to that one."""
         moved, self.fleet.moved = self.fleet.moved, []
         for old, new in moved:
             self.checkpoints.moved(old, new, now)
+            self.numbers.moved(old, new)

@@ -9,6 +9,7 @@ from rankpulse.core import resumption
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
+from rankpulse.core.numbers import ROW
 from rankpulse.core.orders import Orders
 from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.verdicts import Verdicts
@@ -37,7 +38,8 @@ class Following:
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, restarts=later))
         if later > 0:
             incident = self._resumed(incident, run)
-        if later > 0 and self._back(run) and not run.current.accounted:  # else it has failed again
+        back = later > 0 and self._back(run) and not run.current.accounted  # else it has failed again
+        if back and (incident.klass != d.NON_FINITE or self._is_finite(run)):
             self._recovered(incident, run)
         elif not run.open():
             if not self._orders.outlives(incident, run):
@@ -63,6 +65,14 @@ class Following:
         quiet = self._desk.now - current.began_at > QUIET_ROUNDS * self._desk.settings.detect.quiet_s
         there = bool(current.members) or run.joint is not None  # workers that never attach are told of by nobody
         return current.stepped() or (quiet and there and not current.exits)
+
+    def _is_finite(self, run: RunView) -> bool:
+        """Every rank has made enough steps for a row, and none is told of."""
+        current = run.current
+        if self._desk.folder.numbers.of(run.uid, current.number) is not None:
+            return False
+        ranks = [current.progress[rank] for rank in current.reporting()]
+        return all(one.step - max(one.first_step, 1) + 1 >= ROW for one in ranks)
 
     def _resumed(self, incident: r.Incident, run: RunView) -> r.Incident:
         """Tell which checkpoint the run went on from, and which it did not take, as far as the job has said so."""
@@ -99,7 +109,7 @@ class Following:
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""
-        if incident.round in run.ordered or incident.asked_by:
+        if incident.round in run.ordered or incident.asked_by or incident.klass == d.NON_FINITE:
             return False
         began = self._desk.book.began.get(incident.id, self._desk.now)
         round_ = run.current

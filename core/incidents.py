@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rankpulse.core.diagnosis import NAMED_MAX, STANDSTILLS, Diagnosis
-from rankpulse.core.policy import Choice
+from rankpulse.core.policy import STOP, Choice
 from rankpulse.core.records import Incident, Trail
 
 OPEN, CLOSED = "open", "closed"
@@ -152,6 +152,11 @@ class Book:
         """An incident of an earlier round that the run has not recovered from yet."""
         found = (i for i in self.open() if i.run_uid == run_uid and i.round < round_ and i.klass in _ROUND_CLASSES)
         return next(found, None)
+
+    def stop_of(self, run_uid: str, round_: int) -> Incident | None:
+        """The incident because of which this round is to be the last."""
+        found = (i for i in self._all.values() if (i.run_uid, i.round, i.action) == (run_uid, round_, STOP))
+        return next((i for i in found if i.outcome != PASSED), None)
 
     def cites(self, key: str) -> bool:
         """Whether an incident in the store rests on this observation."""

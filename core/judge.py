@@ -22,6 +22,7 @@ from rankpulse.core.gates import Gates
 from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
+from rankpulse.core.non_finite_judge import NonFinite
 from rankpulse.core.ordering import Ordering
 from rankpulse.core.orders import Orders
 from rankpulse.core.outbox import Outbox
@@ -54,6 +55,7 @@ class Judge:
         self._breaker = BreakerJudge(self._desk)
         self._strikes = Strikes(self._desk)
         self._draining = Draining(self._desk)
+        self._non_finite = NonFinite(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
         self._outbox = Outbox(self._desk)
@@ -87,6 +89,7 @@ class Judge:
         acting = not sight.blind(now) and not self._watch.stopped  # else it may not even know that it was disarmed
         self._reconsider()
         self._draining.judge()
+        self._non_finite.judge(sees=not sight.blind(now))
         self._strikes.judge(stopped="" if acting else NOT_NOW)
         self._not_taken(acting=acting)
         self._outbox.announce()
@@ -221,6 +224,7 @@ class Judge:
         number = run.current.number
         told = run.current.accounted or self._book.of_round(run.uid, number) is not None
         told |= self._book.open_before(run.uid, number) is not None
+        told |= self._book.stop_of(run.uid, number) is not None
         ending = endings.joint(run, found, told, self._desk.now, self._detect)
         if isinstance(ending, Diagnosis):
             self._of_round(run, run.current, ending)

@@ -102,6 +102,7 @@ SPOOL_DROPPED = "spool_dropped"
 EVIDENCE = "evidence"
 CHECKPOINT = "checkpoint"
 GPU_FAULT = "gpu_fault"
+NON_FINITE = "non_finite"
 
 
 class Observation(Record, frozen=True, kw_only=True):
@@ -116,7 +117,9 @@ class Observation(Record, frozen=True, kw_only=True):
     `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
     `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`. `gpu_fault`:
     `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
-    `level`, `action`, `text`, `count`; `injected` (true): somebody wrote it into the kernel's log.
+    `level`, `action`, `text`, `count`; `injected` (true): somebody wrote it into the kernel's log. `non_finite`, of all
+    ranks of a run on the node: `how` (row | over), and of a row `first`, `finite`, `what`, `text`, `movers` (ranks),
+    `moved`, `bad`, `telling`: see `core.numbers.Told`.
     """
 
     node: str
@@ -374,6 +377,7 @@ class Incident(Record, frozen=True, kw_only=True):
     strike: str = ""  # the node that it counts against: one that does so too often is cordoned
     drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
     signature: str = ""  # what is the same when it happens again; "" where it was not diagnosed from evidence
+    bad_step: int = -1  # the first step whose numbers were not finite, -1: it is not about numbers
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -459,6 +463,7 @@ class RunMode(Record, frozen=True, kw_only=True):
     reason: str
     at: float
     then: str = ""  # of paused: the mode to return to, "" for none of its own
+    restart_on_non_finite: bool | None = None  # such restarts of this run; null: as the settings say
 
 
 class Breaker(Record, frozen=True, kw_only=True):

@@ -164,6 +164,24 @@ def agents() -> Block:
                 Query(f"sum(increase({ask('rankpulse_agent_slots_refused', NODE)}[$__interval]))", "slots refused"),
                 bars=True,
             ),
+            b.graph(
+                "Are the numbers of the training finite?",
+                "Steps in a row whose loss or gradient norm is NaN or Inf, the ten nodes with the longest rows. One or "
+                "two now and then are a loss scaler at work.",
+                Query(_top(f"max by (node) ({ask('rankpulse_agent_non_finite_row', NODE)})"), "{{node}}"),
+                stepped=True,
+                size=(12, 7),
+            ),
+            b.graph(
+                "How many steps are not finite?",
+                "Steps of ranks whose loss or gradient norm was NaN or Inf, over all agents.",
+                Query(
+                    f"sum by (what) (increase({ask('rankpulse_agent_non_finite_steps', NODE)}[$__interval]))",
+                    "{{what}}",
+                ),
+                bars=True,
+                size=(12, 7),
+            ),
         ],
     )
 
