@@ -9,7 +9,7 @@ import msgspec
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
-from rankpulse.core import non_finite, policy
+from rankpulse.core import modes, non_finite, policy
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import Diagnosis
@@ -19,6 +19,7 @@ from rankpulse.core.policy import Choice
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.views import RoundView, RunView
 
+AGAIN_S: Final = 1.0  # of a large job a look takes tens of milliseconds
 SETTLE_BEATS: Final = 2.0  # by then every node has told of its ranks: one of them may have been sooner
 
 
@@ -55,10 +56,11 @@ def _others(count: int) -> str:
 
 
 class NonFinite:
-    """One per judge; holds nothing."""
+    """One per judge; remembers only when it looked last."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._looked: dict[tuple[str, int], tuple[int, float]] = {}
 
     def judge(self, *, sees: bool) -> None:
         """Open, follow and end the incidents of such runs. `sees`: what is believed is of now."""
@@ -70,10 +72,20 @@ class NonFinite:
             if run is None or not run.open() or not run.rounds or number < run.current.number:
                 if incident is None or book.stands(incident.id):
                     heard.drop(uid, number)
-            elif sees and number == run.current.number and number not in run.ordered:
+            elif sees and number == run.current.number and number not in run.ordered and self._is_due(uid, number):
                 self._go_on(run, incident)
         for incident in open_.values() if sees else ():
             self._over(incident)
+
+    def _is_due(self, uid: str, number: int) -> bool:
+        """Whether anything is new, or may be by now."""
+        changes, now = self._desk.folder.numbers.changes, self._desk.now
+        before = self._looked.get((uid, number))
+        due = before is None or before[0] != changes or not 0 <= now - before[1] < AGAIN_S
+        if due:
+            self._looked = {place: seen for place, seen in self._looked.items() if now - seen[1] < 2 * AGAIN_S}
+            self._looked[uid, number] = changes, now
+        return due
 
     def _over(self, incident: r.Incident) -> None:
         """Nobody tells of it any more, in the round in which it began and without a restart."""
@@ -120,11 +132,14 @@ class NonFinite:
 
     def _case(self, run: RunView, told: Told, found: Diagnosis, since: float) -> Case:
         desk, before = self._desk, non_finite.limit(told, run.current)
-        facts, limits = desk.facts(found, run, run.current), desk.settings
+        limits, leave = desk.settings, desk.folder.modes.of(run.uid)
+        consent = desk.folder.modes.consents(run.uid, usual=limits.policy.restart_on_non_finite)
+        facts = policy.NOBODY._replace(paused=leave.mode == modes.PAUSED, unarmed=leave.why)
+        facts = desk.facts(found, run, run.current) if consent else facts
         left = min(facts.orders_left, limits.policy.orders_per_run - non_finite.idle(told, run, desk.book))
         return Case(
             facts._replace(orders_left=left),
-            desk.folder.modes.consents(run.uid, usual=limits.policy.restart_on_non_finite),
+            consent,
             before,
             non_finite.refused(told, before, run, desk.folder.checkpoints.of(run.uid)),
             non_finite.again(told, run, desk.book),
