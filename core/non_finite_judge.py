@@ -25,30 +25,39 @@ SETTLE_BEATS: Final = 2.0  # by then every node has told of its ranks: one of th
 
 def diagnosis(told: Told, round_: RoundView, evidence: tuple[str, ...], since: float) -> Diagnosis:
     """Who was first is said only where others were seen to be later, or to be well."""
-    others, well = told.bad - told.moved, told.telling - told.bad
-    first = tuple(m for m in map(round_.members.get, told.movers) if m is not None) if others or well else ()
-    began = f"{told.words} since step {told.first}"
-    if first:
-        who = d.name(first[0]) if told.moved == 1 else ranks_in_words(told.movers)
-        rest = f"{_others(others)} after it" if others else f"{_others(well)} with finite numbers"
-        text, why = f"{began}, first reported by {who}; {rest}", f"{who} was first by the number of the step"
-    else:
-        all_ = told.moved == round_.world_size
-        text = f"{began}, on {f'all {told.moved}' if all_ else told.moved} ranks at the same step"
-        text = f"{began}, as {ranks_in_words(told.movers)} reports it" if told.moved == 1 else text
-        why = "all-reduce spreads it within a step: who was first shows only in losses that are each rank's own"
-    hints = () if told.finite >= 0 else ("no step of this round was finite: what it resumed from may hold it already",)
+    alone = told.moved == told.telling
+    first = () if alone else tuple(m for m in map(round_.members.get, told.movers) if m is not None)
+    who, *why = _of_some(told, first) if first else _of_all(told, round_)
+    if told.finite < 0:
+        why.append("no step of this round was finite: what it resumed from may hold it already")
     return Diagnosis(
         d.NON_FINITE,
         first,
-        d.others(round_, first),
+        (),
         d.nodes_of(first),
         1.0,
-        text,
-        (why, *hints),
+        f"{told.words} since step {told.first}, {who}",
+        tuple(why),
         evidence[: d.NAMED_MAX],
         since,
     )
+
+
+def _of_some(told: Told, first: tuple[r.Member, ...]) -> list[str]:
+    """Who and why, where the ranks whose row began first differ from others."""
+    who = d.name(first[0]) if told.moved == 1 else ranks_in_words(told.movers)
+    if told.bad > told.moved:
+        why = "its numbers were not finite at an earlier step than those of the others"
+        return [f"first reported by {who}; {_others(told.bad - told.moved)} after it", why]
+    rest = f"{_others(told.telling - told.bad)} with finite numbers"
+    return [f"reported by {who}; {rest}", "not spread by all-reduce: its data, or wrong results of its GPU"]
+
+
+def _of_all(told: Told, round_: RoundView) -> list[str]:
+    """The same where nobody differs."""
+    count = f"all {told.moved}" if told.moved == round_.world_size else told.moved
+    who = f"on {count} ranks at the same step" if told.moved > 1 else f"as {ranks_in_words(told.movers)} reports it"
+    return [who, "all-reduce spreads it within a step: who was first shows only in losses that are each rank's own"]
 
 
 def _others(count: int) -> str:
