@@ -65,11 +65,12 @@ def _others(count: int) -> str:
 
 
 class NonFinite:
-    """One per judge; remembers only when it looked last."""
+    """One per judge; remembers only when it looked last, and since when nobody tells of it."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._looked: dict[tuple[str, int], tuple[int, float]] = {}
+        self._well: dict[str, float] = {}  # incident -> since when every rank is finite
 
     def judge(self, *, sees: bool) -> None:
         """Open, follow and end the incidents of such runs. `sees`: what is believed is of now."""
@@ -83,6 +84,7 @@ class NonFinite:
                     heard.drop(uid, number)
             elif sees and number == run.current.number and number not in run.ordered and self._is_due(uid, number):
                 self._go_on(run, incident)
+        self._well = {i.id: self._well.get(i.id, self._desk.now) for i in open_.values() if sees}
         for incident in open_.values() if sees else ():
             self._over(incident)
 
@@ -97,7 +99,12 @@ class NonFinite:
         return due
 
     def _over(self, incident: r.Incident) -> None:
-        """Nobody tells of it any more, in the round in which it began and without a restart."""
+        """Nobody tells of it any more, in the round in which it began and without a restart.
+
+        For a while: one that comes and goes is one incident.
+        """
+        if self._desk.now - self._well[incident.id] < self._desk.settings.detect.quiet_s:
+            return
         run = self._desk.folder.fleet.runs.get(incident.run_uid)
         here = run is not None and bool(run.rounds) and run.open() and run.current.number == incident.round
         if run is not None and here and incident.round not in run.ordered:

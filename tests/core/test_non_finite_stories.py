@@ -58,10 +58,24 @@ def test_it_passes_when_every_node_reports_finite_numbers_again() -> None:
     world.run(2)
     assert world.incidents()[0].state == "open", "node-b has not told so"
     tells(world, "node-b", {2: 0})
+    world.run(DRILL.detect.quiet_s - 1)
+    assert world.incidents()[0].state == "open", "it may come again"
     world.run(2)
     [incident] = world.incidents()
     assert (incident.state, incident.outcome) == ("closed", "passed")
     assert news(world) == [], "nothing is left in the store"
+
+
+def test_one_that_comes_and_goes_is_one_incident() -> None:
+    world = trained(DRILL)
+    for again in range(10):
+        tells(world, "node-a", {0: 118 + again, 1: 0})
+        world.run(3)
+        tells(world, "node-a", {0: 0})
+        world.run(5)
+    [incident] = world.incidents()
+    assert (incident.state, incident.bad_step) == ("open", 127)
+    assert len(incident.trail) < 10
 
 
 def test_with_consent_it_goes_on_from_before_the_first_bad_step() -> None:
@@ -242,7 +256,7 @@ def test_a_new_leader_that_finds_nobody_telling_of_it_closes_it() -> None:
     world.run(1)
     world.refuse_writes = False
     world.successor(2)
-    world.run(2)
+    world.run(10)
     assert [(i.state, i.outcome) for i in world.incidents()] == [("closed", "passed")]
 
 
