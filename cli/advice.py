@@ -34,8 +34,7 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "numerical": "show it to the owner of the program: the loss is no number. Go back to a checkpoint before it: "
     "rankpulse restart {run_uid} --resume-before-step STEP --reason '…'",
     "non_finite": "show it to the owner of the program: it trains on with numbers that are not finite. To go back to "
-    "before it: rankpulse restart {run_uid} --resume-before-step STEP --reason '…'. Where one rank alone was first, "
-    "have {nodes} tested",
+    "before it: rankpulse restart {run_uid} --resume-before-step {step} --reason '…'",
     "preempted": "start torchrun on another node, by the same command, or wait until the scheduler gives it back",
     "startup_failure": "look at the nodes that have not arrived, or at what their launchers say (names that resolve, "
     "ports that are free, one and the same environment), then start again",
@@ -112,7 +111,8 @@ def _advice(i: Incident) -> str:
     nodes = names_in_words(i.nodes, 4) or "the culprit's node"
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
     text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
-    return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid)
+    step = str(i.bad_step) if i.bad_step >= 0 else "STEP"
+    return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid, step=step)
 
 
 def _start_another(i: Incident) -> str:

@@ -26,6 +26,7 @@ class NumbersFolder:
     def __init__(self) -> None:
         self._of: dict[tuple[str, int], dict[tuple[str, str], News]] = {}  # by node and launcher
         self._done: list[str] = []
+        self.changes = 0  # so far: whoever looks seldom sees by it whether anything is new
 
     def of(self, run_uid: str, round_: int, late: Container[str] = ()) -> Told | None:
         """What the nodes of a round tell together; None where none does but such as are `late` themselves."""
@@ -46,6 +47,7 @@ class NumbersFolder:
 
     def heard(self, run_uid: str, round_: int, key: str, obs: Observation, now: float) -> str:
         """An observation of a process of this run and round; why it is refused, or ""."""
+        self.changes += 1
         told = numbers.understood(obs.detail)
         where = (obs.node, obs.run.launcher if obs.run is not None else "")
         heard = self._of.setdefault((run_uid, round_), {})
