@@ -19,6 +19,7 @@ from rankpulse.core.fleet import Fleet
 from rankpulse.core.fleet_learned import FleetMemory
 from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
+from rankpulse.core.fold_health import HealthFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
 from rankpulse.core.fold_outbox import OutboxFolder
@@ -61,6 +62,8 @@ class Folder:
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
+        believed = settings.gpu.believe_injected
+        self.health = HealthFolder(self.fleet, self.say, self.fold, believe_injected=believed)
         self.acks = Acks()  # of orders that were carried out
         self.requests: dict[str, r.Request] = {}
         self.counts: Counter[type] = Counter()  # records by kind
@@ -73,6 +76,7 @@ class Folder:
         self._by_record: dict[type, Callable[[Any, ev.Seen, bool], None]] = {
             r.Beat: self.beats.beat,
             r.NodeState: self._node_state,
+            r.NodeHealth: self.health.health,
             r.Observation: self._observation,
             r.Roster: self._roster,
             r.CheckpointState: self._checkpoint_state,
@@ -106,6 +110,7 @@ class Folder:
             r.SPOOL_DROPPED: self._spool_dropped,
             r.EVIDENCE: self._evidence,
             r.CHECKPOINT: self._checkpoint,
+            r.GPU_FAULT: self.health.observed,
         }
 
     # --- events
@@ -133,6 +138,7 @@ class Folder:
             self._beat_gone(parsed.names["node"], event.received_at)
         elif parsed.kind is r.Observation:
             self.checkpoints.gone(event.key)
+            self.health.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
@@ -198,6 +204,7 @@ class Folder:
         self.answers.clear()
         self.findings.clear()
         self.checkpoints.relisted()
+        self.health.relisted()
         self.learned.relisted()
         self.outbox.relisted()
         self.outcomes.clear()

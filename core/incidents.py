@@ -50,6 +50,7 @@ def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
         evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence)))[:NAMED_MAX],
         fault=diagnosis.fault,
         signature=diagnosis.signature,
+        faults=diagnosis.faults or incident.faults,
     )
 
 

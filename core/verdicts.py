@@ -14,6 +14,7 @@ from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
 from rankpulse.core.repeats import highest_step
 from rankpulse.core.rewording import form_of, without
+from rankpulse.core.strikes import BROKEN
 from rankpulse.core.suspects import CONVICTED
 from rankpulse.core.telling import Form, Word, in_words, phrase, said
 from rankpulse.core.views import RoundView, RunView
@@ -35,6 +36,13 @@ class Verdicts:
     def of_round(self, node: str) -> bool:
         """Whether the open incident of a round names this node."""
         return any(node in i.nodes and i.run_uid for i in self._desk.book.open())
+
+    def of_gpu(self, node: str, form: Form) -> bool:
+        """Whether an open incident is about broken GPUs of this node: then its silence is part of that one."""
+        incident = next((i for i in self._desk.book.open() if i.klass in BROKEN and i.faults and node in i.nodes), None)
+        if incident is not None:
+            self._desk.note(incident, f"then: {phrase(form, [node])}")
+        return incident is not None
 
     def told(self, node: str, *klasses: str) -> bool:
         """Whether an open incident of one of these classes names this node."""
@@ -147,6 +155,8 @@ class Verdicts:
     def _fitting(self, found: Diagnosis, klass: str = "") -> r.Incident | None:
         """The incident that this is about: of this class, or of no others than these nodes."""
         about = [i for name in found.nodes if (i := self.about(name)) is not None]
+        if found.klass == d.NODE_DEAD:  # what a machine dies of is not another incident
+            about += [i for i in self._desk.book.open() if i.faults and i.klass in BROKEN and not i.run_uid]
         return next((i for i in about if i.klass == klass or set(i.nodes) <= set(found.nodes)), None)
 
     def _same(self, form: Form, words: list[Word]) -> r.Incident | None:
