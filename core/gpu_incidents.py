@@ -85,7 +85,7 @@ class GpuIncidents:
         known = {
             faults.place(row)
             for incident in self._desk.book
-            if incident.state == book_of.OPEN or incident.klass in BROKEN
+            if incident.state == book_of.OPEN or incident.klass in BROKEN or incident.outcome == book_of.RECOVERED
             for row in incident.faults
             if not row.cleared
         }
@@ -222,8 +222,5 @@ class GpuIncidents:
         then = next((text for text in found.reasons if text.startswith("then: ")), "then: its job suffers")
         mine = desk.note(mine, f"{then} (run {run.uid}, round {round_.number})")
         of_run = {"run_uid": run.uid, "run_id": run.run_id, "round": round_.number, "fault_step": highest_step(round_)}
-        desk.change(
-            mine,
-            lambda i: msgspec.structs.replace(i, **of_run),
-            lambda i: book_of.restated(i, found._replace(faults=rows)),
-        )
+        restated = book_of.restated(mine, found._replace(faults=rows))
+        book.concerns(msgspec.structs.replace(restated, **of_run), desk.now)

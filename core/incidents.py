@@ -104,6 +104,11 @@ class Book:
             self._unconfirmed.add(incident.id)
         self.began.setdefault(incident.id, now)
 
+    def concerns(self, incident: Incident, now: float) -> None:
+        """It was nobody's, and a round suffers by it from now on: whether that moves again is seen from here."""
+        self.put(incident, now)
+        self.began[incident.id] = now
+
     def stored(self, incident: Incident, now: float, *, leading: bool) -> None:
         """What the store says of an incident."""
         self._stored[incident.id] = incident

@@ -142,6 +142,10 @@ class Judge:
         elif self._explains_after(incident, found):
             incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
             self._desk.change(incident, lambda i: book_of.restated(i, found))
+        elif found.klass == d.NODE_DEAD and incident.faults and set(found.nodes) <= set(incident.nodes):
+            if incident.klass != d.NODE_DEAD and not incident.order_id:
+                verdicts.died(incident, found)  # of its broken GPU
+            self._of_round(run, run.current, found)
         else:
             if found.klass == d.NODE_DEAD:
                 verdicts.tell(found)

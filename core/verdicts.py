@@ -12,6 +12,7 @@ from rankpulse.core.cuts import RACK_BEATS, by_time
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
+from rankpulse.core.gpu_cascade import reasons
 from rankpulse.core.repeats import highest_step
 from rankpulse.core.rewording import form_of, without
 from rankpulse.core.strikes import BROKEN
@@ -93,7 +94,14 @@ class Verdicts:
         place = {"run_uid": run.uid, "run_id": run.run_id, "round": run.current.number}
         step = highest_step(run.current)
         incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, **place, fault_step=step))
+        if incident.faults:
+            self._desk.book.concerns(incident, self._desk.now)
+        self.died(incident, found)
+
+    def died(self, incident: r.Incident, found: Diagnosis) -> None:
+        """What is known of it by now is that these machines are dead; of which broken GPU, it keeps."""
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
+        found = found._replace(reasons=(*found.reasons, *reasons(incident.faults)))
         self._desk.change(incident, lambda i: book_of.restated(i, found))
 
     def part(self, names: Collection[str], to: r.Incident) -> None:
@@ -199,7 +207,10 @@ class Verdicts:
 
     def _correct(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
         """The same incident, seen better."""
-        found = found._replace(nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX])
+        found = found._replace(
+            nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX],
+            reasons=(*found.reasons, *reasons(incident.faults)),
+        )
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         choice = policy.choose(found, policy.NOBODY)
         return self._desk.change(

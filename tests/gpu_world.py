@@ -25,6 +25,7 @@ def believing(chosen: Settings | None = None) -> Settings:
 
 @dataclass
 class GpuWorld(EvidenceWorld):
+    index: dict[str, int] = field(default_factory=dict)  # by bus
     books: dict[str, dict[str, dict[str, r.HealthFinding]]] = field(default_factory=dict)  # node, bus, what
 
     def breaks(
@@ -34,6 +35,7 @@ class GpuWorld(EvidenceWorld):
         """The agent of the node tells of a fault: as an observation, and in its record. `only`: of these, one."""
         what, level, action, text = fault
         book = self.books.setdefault(node, {}).setdefault(bus, {})
+        self.index[bus] = index
         before, at, key = book.get(what), UTC + self.now, ""
         first, count = (before.first_at, before.count + 1) if before is not None else (at, 1)
         book[what] = r.HealthFinding(what, level, action, text, first, at, count, None, source)
@@ -59,8 +61,8 @@ class GpuWorld(EvidenceWorld):
     def writes(self, node: str) -> None:
         """The record of its health."""
         gpus = tuple(
-            r.GpuRow(bus, f"GPU-{bus}", "H100", index, "ok", "ignore", tuple(book.values()))
-            for index, (bus, book) in enumerate(sorted(self.books[node].items()))
+            r.GpuRow(bus, f"GPU-{bus}", "H100", self.index[bus], "ok", "ignore", tuple(book.values()))
+            for bus, book in sorted(self.books[node].items())
         )
         self.put(
             self.keys.health(node), r.NodeHealth(node=node, inc=self.inc.get(node, 1), at=UTC + self.now, gpus=gpus)

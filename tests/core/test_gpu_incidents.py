@@ -444,3 +444,19 @@ def test_a_machine_that_dies_of_it_is_the_same_incident() -> None:
     assert incident.nodes == ("node-b",)
     assert incident.faults
     assert any(isinstance(action, ev.Write) for action in world.actions)
+
+
+def test_a_machine_that_dies_while_its_job_hangs_because_of_it() -> None:
+    world = trained(armed=True, spare=True)
+    world.put(
+        world.keys.run_mode("job-1"), r.RunMode(run_uid="job-1", mode="observe", author="ann", reason="t", at=UTC)
+    )
+    world.breaks("node-b")
+    world.training = False
+    world.run(10)
+    assert (only(world).klass, only(world).run_uid) == ("gpu_fault", "job-1")
+    world.silent.add("node-b")
+    world.run(60, step_s=0.2)
+    incident = only(world)
+    assert (incident.klass, incident.nodes) == ("node_dead", ("node-b",))
+    assert any("XID 79" in reason for reason in incident.reasons)
