@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from rankpulse.core import gpu_faults
+from rankpulse.core.gpu_choice import proposal
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident
 
@@ -92,6 +94,8 @@ def next_step(i: Incident) -> str:
     advice = _advice(i)
     if i.state == "closed":
         return f"the run has ended; {advice}"
+    if i.action == "observe" and i.faults and not i.run_uid:
+        return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor keep it out now. By hand: {advice}"
     if i.action == "observe":
         return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor restart it now. By hand: {advice}"
     return advice
@@ -108,6 +112,10 @@ def todo(i: Incident, finding: Finding | None) -> Iterator[str]:
 def _advice(i: Incident) -> str:
     nodes = names_in_words(i.nodes, 4) or "the culprit's node"
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
+    if i.faults and i.klass in ("gpu_fault", "nvlink_domain"):
+        rows = [row for row in i.faults if not row.cleared] or list(i.faults)
+        out = proposal(i.nodes, gpu_faults.title(rows), busy=False)
+        return f"keep {nodes} out of all rounds: {out}. Then: {gpu_faults.advice(rows)}"
     text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
     return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid)
 

@@ -137,7 +137,7 @@ class HealthFolder:
         for fault, at in self._ahead.get(node, {}).values():
             yield fault, max(at - fault.first_at, 0.0) if fault.first_at else 0.0
         ahead = self._ahead.get(node, {})
-        for finding, gpu in _findings(record) if record is not None else ():
+        for finding, gpu in findings(record) if record is not None else ():
             fault = faults.of_finding(node, finding, gpu, boot)
             if record is not None and faults.place(fault) not in ahead:
                 yield fault, max(record.at - finding.last_at, 0.0)
@@ -159,7 +159,7 @@ class HealthFolder:
         self.notes.setdefault(fault.node, deque(maxlen=NOTES_MAX)).append(Note(now, text))
 
 
-def _findings(record: NodeHealth) -> Iterator[tuple[HealthFinding, tuple[str, str, int]]]:
+def findings(record: NodeHealth) -> Iterator[tuple[HealthFinding, tuple[str, str, int]]]:
     """Open ones, each with its GPU."""
     for one in record.findings[:FINDINGS_MAX]:
         if one.cleared_at is None:

@@ -34,8 +34,8 @@ _TITLES: Final = {
     "fabric_health": "NVLink fabric is unwell",
     "pcie_width": "PCIe link of a GPU is narrow",
 }
-_SOURCES: Final = {KERNEL: "the kernel's log", "nvml": "the driver's event", INJECTED: "injected into the kernel's log"}
-_WORDS: Final = catalogue.ACTION_WORDS | {INSPECT: "look at it"}
+SOURCES: Final = {KERNEL: "the kernel's log", "nvml": "the driver's event", INJECTED: "injected into the kernel's log"}
+WORDS: Final = catalogue.ACTION_WORDS | {INSPECT: "look at it"}
 
 
 class Place(NamedTuple):
@@ -190,7 +190,7 @@ def reasons(faults: Sequence[DeviceFault]) -> tuple[str, ...]:
 
 def _told(fault: DeviceFault) -> str:
     who = f" ({fault.uuid})" if fault.uuid else ""
-    by = f", by {_SOURCES[fault.source]}" if fault.source in _SOURCES else ""
+    by = f", by {SOURCES[fault.source]}" if fault.source in SOURCES else ""
     times = f", {fault.count} times" if fault.count > 1 else ""
     over = f"; over: {fault.cleared}" if fault.cleared else ""
     return f"{device(fault)}{who}: {fault.text}{by}{times}{over}"
@@ -199,7 +199,7 @@ def _told(fault: DeviceFault) -> str:
 def advice(faults: Sequence[DeviceFault]) -> str:
     """The heaviest action, and what the catalogue says comes after it."""
     first, number = lead(faults), code(lead(faults))
-    words = _WORDS.get(action(faults), action(faults))
+    words = WORDS.get(action(faults), action(faults))
     if number is None:
         return words
     found = catalogue.of_switch(number) if first.what.startswith("sxid_") else catalogue.of(number)

@@ -93,6 +93,11 @@ def _reached(row: Mapping[str, Any]) -> float | None:
     return float(look["reached"]) if look and (look["reached"] or look["answer"]) else None
 
 
+def _gpu_faults(row: Mapping[str, Any]) -> float | None:
+    health = row.get("health")
+    return float(health["faults"]) if health else None
+
+
 def _run(read: Callable[[Mapping[str, Any]], float | None]) -> "Source":
     return lambda view, vitals: _rows(_running(view), read)
 
@@ -245,6 +250,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_node_suspect": _node("suspect"),
     "rankpulse_node_reached": lambda view, vitals: _rows(view["nodes"], _reached),
     "rankpulse_node_leaving": _node("leaving"),
+    "rankpulse_node_gpu_faults": lambda view, vitals: _rows(view["nodes"], _gpu_faults),
     "rankpulse_run_info": _run_info,
     "rankpulse_run_round": _run(lambda run: run["round"]),
     "rankpulse_run_ranks": _run(lambda run: len(run["ranks"])),
