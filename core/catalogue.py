@@ -150,13 +150,6 @@ MONITOR: Final = (
         "1 when a direct look at the node's agent has come through, 0 when none has yet.",
     ),
     Metric("rankpulse_node_leaving", "gauge", ("node",), "", "1 after the node's agent said goodbye."),
-    Metric(
-        "rankpulse_node_gpu_faults",
-        "gauge",
-        ("node",),
-        "",
-        "Faults of the node's GPUs that are open and have an incident; of nodes whose agents tell of GPUs.",
-    ),
     Metric("rankpulse_run_info", "gauge", ("run_uid", "run_id"), "", "Always 1 for a run that is going on."),
     Metric("rankpulse_run_round", "gauge", ("run_uid",), "", "Round of the run."),
     Metric("rankpulse_run_ranks", "gauge", ("run_uid",), "", "Ranks seen in the current round."),
@@ -265,6 +258,7 @@ MONITOR: Final = (
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
     ),
     Metric("rankpulse_cordons", "gauge", (), "", "Nodes that no round is to include."),
+    Metric("rankpulse_nodes_with_broken_gpu", "gauge", (), "", "Nodes with a GPU fault that is open and no program's."),
     Metric(
         "rankpulse_gates",
         "counter",

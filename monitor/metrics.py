@@ -93,9 +93,8 @@ def _reached(row: Mapping[str, Any]) -> float | None:
     return float(look["reached"]) if look and (look["reached"] or look["answer"]) else None
 
 
-def _gpu_faults(row: Mapping[str, Any]) -> float | None:
-    health = row.get("health")
-    return float(health["faults"]) if health else None
+def _broken(row: Mapping[str, Any]) -> bool:
+    return bool((row.get("health") or {}).get("faults"))
 
 
 def _run(read: Callable[[Mapping[str, Any]], float | None]) -> "Source":
@@ -250,7 +249,6 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_node_suspect": _node("suspect"),
     "rankpulse_node_reached": lambda view, vitals: _rows(view["nodes"], _reached),
     "rankpulse_node_leaving": _node("leaving"),
-    "rankpulse_node_gpu_faults": lambda view, vitals: _rows(view["nodes"], _gpu_faults),
     "rankpulse_run_info": _run_info,
     "rankpulse_run_round": _run(lambda run: run["round"]),
     "rankpulse_run_ranks": _run(lambda run: len(run["ranks"])),
@@ -285,6 +283,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_incidents": _counted(lambda vitals: vitals.incidents, CLASSES),
     "rankpulse_restarts": _counted(lambda vitals: vitals.restarts, RESTARTED_BY),
     "rankpulse_cordons": lambda view, vitals: _one(len(view["cordons"])),
+    "rankpulse_nodes_with_broken_gpu": lambda view, vitals: _one(sum(map(_broken, view["nodes"].values()))),
     "rankpulse_gates": _counted(lambda vitals: vitals.gates, GATES),
     "rankpulse_evidence": lambda view, vitals: _one(vitals.evidence),
     "rankpulse_evidence_questions": _counted(lambda vitals: vitals.asked, ASKED),
