@@ -3,7 +3,7 @@
 import pytest
 from core_world import UTC
 from evidence_world import NODES, restarted, starved
-from gpu_world import BUS, ECC, LINK, LOST, GpuWorld, believing, trained
+from gpu_world import BUS, ECC, LINK, GpuWorld, believing, trained
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
@@ -136,7 +136,7 @@ def test_a_fault_on_a_node_without_a_job() -> None:
     assert "rankpulse cordon x0 --reason" in incident.action_reason
     world.training = False  # somebody else's hang has nothing to do with it
     world.run(20)
-    assert [i.klass for i in world.incidents()][0] == "gpu_fault"
+    assert world.incidents()[0].klass == "gpu_fault"
     assert len(world.incidents()) == 2
     assert world.incidents()[0].run_uid == ""
 
