@@ -76,7 +76,7 @@ class Draining:
                 continue  # it is being ended already: what is asked for now concerns the next round
             if nodes:
                 self._go_on(run, incident, {node: asked[node] for node in nodes})
-            elif incident is not None and incident.round == run.current.number:
+            elif incident is not None and incident.round == run.current.number and not incident.faults:
                 self._desk.close(incident, book_of.PASSED, "nobody asks for it any more")
 
     def _asked(self) -> dict[str, tuple[str, str]]:

@@ -20,6 +20,7 @@ from rankpulse.core.words import printable
 
 GPUS_MAX, FINDINGS_MAX = 64, 80  # of a node, that are looked at
 NOTES_MAX: Final = 8
+LATELY_S: Final = 300.0  # a machine that falls silent later does so for another reason
 OPENED, CLEARED = ("opened", "changed"), "cleared"
 
 
@@ -94,6 +95,11 @@ class HealthFolder:
         self.causes.clear()
         for heard in self.heard.values():
             heard.keys.clear()
+
+    def lately(self, node: str, at: float) -> bool:
+        """Whether a GPU of this node was told to be broken then, or not long before."""
+        told = (heard for where, heard in self.heard.items() if where.node == node and where in self.causes)
+        return any(heard.last >= at - LATELY_S for heard in told)
 
     def cleared(self, fault: DeviceFault) -> str:
         """The proof that it is over, "" where there is none: that nothing is told of it any more is not."""

@@ -63,7 +63,8 @@ class GpuIncidents:
             if not incident.faults or incident.klass not in BROKEN:
                 continue
             if incident.run_uid not in self.suffering:
-                self._keeping.follow(incident, acting=acting)
+                if not incident.run_uid or incident.drain_after >= 0:  # else its round is followed, as all are
+                    self._keeping.follow(incident, acting=acting)
             elif incident.action == policy.ADOPT:
                 self._keeping.without(incident, acting=acting)
 
@@ -192,9 +193,11 @@ class GpuIncidents:
     def _forget_keys(self) -> None:
         """Observations have done their work once the incident that cites them is stored."""
         book, folder = self._desk.book, self._desk.folder
-        for heard in folder.health.heard.values():
-            for key in heard.keys:
-                if book.cites(key) or len(heard.keys) > NAMED_MAX:
+        heard = {where: one for where, one in folder.health.heard.items() if one.keys}
+        told = {faults.place(row) for i in book.open() for row in i.faults} if heard else set()
+        for where, one in heard.items():
+            for key in one.keys:
+                if book.cites(key) or where not in told or len(one.keys) > NAMED_MAX:
                     folder.fold(key)
 
     # --- of a round

@@ -24,12 +24,18 @@ from rankpulse.core.views import RunView
 
 BLIND: Final = "this monitor is blind, or too many nodes are late together: what it knows may be old"
 _STOPPED: Final = (modes.BY_BREAKER, modes.PAUSED)
-CORDONED: Final = "is kept out of all rounds: "
 
 
 def is_broken(incident: r.Incident) -> bool:
     """Whether it is about a device that no order has dealt with, and that nobody has seen well again."""
     return incident.klass in BROKEN and not incident.order_id and any(not row.cleared for row in incident.faults)
+
+
+def lifted(desk: Desk, cordon: r.Cordon, author: str) -> None:
+    """A person has lifted a cordon: whoever does has looked at the node, so the incident that led to it is over."""
+    incident = desk.book.get(cordon.incident)
+    if incident is not None and incident.state == book_of.OPEN and is_broken(incident):
+        desk.close(incident, book_of.PASSED, f"the cordon of {cordon.node} was lifted by {author}")
 
 
 class Keeping:
@@ -128,7 +134,7 @@ class Keeping:
             desk.want(desk.keys.cordon(node), cordon, f"cordon of {node}: {case.why}", once=True)
             desk.folder.joint.cordons[node] = cordon  # for gates of this very tick; a listing tells the truth
             desk.folder.say("warning", f"{node} is cordoned: {case.why}")
-        desk.note(incident, f"{names_in_words(incident.nodes, 4)} {CORDONED}{case.why}")
+        desk.note(incident, f"{names_in_words(incident.nodes, 4)} cordoned: no round includes them")
         if runs and not incident.run_uid:
             self._of_run(desk.book.get(incident.id) or incident, runs[0])
 
@@ -153,9 +159,6 @@ class Keeping:
         if all(row.cleared for row in incident.faults):
             return f"over: {incident.faults[0].cleared}"
         folder = self._desk.folder
-        lifted = [node for node in incident.nodes if node not in self._out(incident.nodes)]
-        if lifted and any(CORDONED in line.text for line in incident.trail):
-            return f"a person has lifted the cordon of {names_in_words(lifted, 4)}"
         in_hand = [
             node
             for node in incident.nodes

@@ -18,7 +18,7 @@ from rankpulse.core.rewording import form_of, without
 from rankpulse.core.strikes import BROKEN
 from rankpulse.core.suspects import CONVICTED
 from rankpulse.core.telling import Form, Word, in_words, phrase, said
-from rankpulse.core.views import RoundView, RunView
+from rankpulse.core.views import NodeView, RoundView, RunView
 from rankpulse.core.weather import moved
 
 OF_SILENCE = (d.UNKNOWN, d.SIDECAR_DEAD, d.AGENT_CUT_OFF, d.NODE_DEAD)
@@ -38,11 +38,14 @@ class Verdicts:
         """Whether the open incident of a round names this node."""
         return any(node in i.nodes and i.run_uid for i in self._desk.book.open())
 
-    def of_gpu(self, node: str, form: Form) -> bool:
-        """Whether an open incident is about broken GPUs of this node: then its silence is part of that one."""
-        incident = next((i for i in self._desk.book.open() if i.klass in BROKEN and i.faults and node in i.nodes), None)
+    def of_gpu(self, node: NodeView, form: Form) -> bool:
+        """Whether this node fell silent after a GPU of it broke: then that is part of the incident about it."""
+        name = node.name
+        if not self._desk.folder.health.lately(name, node.silence_began()):
+            return False
+        incident = next((i for i in self._desk.book.open() if i.klass in BROKEN and i.faults and name in i.nodes), None)
         if incident is not None:
-            self._desk.note(incident, f"then: {phrase(form, [node])}")
+            self._desk.note(incident, f"then: {phrase(form, [name])}")
         return incident is not None
 
     def told(self, node: str, *klasses: str) -> bool:
@@ -164,7 +167,9 @@ class Verdicts:
         """The incident that this is about: of this class, or of no others than these nodes."""
         about = [i for name in found.nodes if (i := self.about(name)) is not None]
         if found.klass == d.NODE_DEAD:  # what a machine dies of is not another incident
-            about += [i for i in self._desk.book.open() if i.faults and i.klass in BROKEN and not i.run_uid]
+            lately = [name for name in found.nodes if self._desk.folder.health.lately(name, found.since)]
+            broken = [i for i in self._desk.book.open() if i.faults and i.klass in BROKEN and not i.run_uid]
+            about += [i for i in broken if set(i.nodes) & set(lately)]
         return next((i for i in about if i.klass == klass or set(i.nodes) <= set(found.nodes)), None)
 
     def _same(self, form: Form, words: list[Word]) -> r.Incident | None:

@@ -151,7 +151,7 @@ def test_armed_a_node_without_a_job_is_kept_out_and_a_person_is_told() -> None:
     world.run(5)
     incident = only(world)
     assert (incident.state, incident.outcome) == ("closed", "passed")
-    assert "a person has lifted the cordon of x0" in incident.trail[-1].text
+    assert "the cordon of x0 was lifted by ann" in incident.trail[-1].text
     world.run(20)
     assert (len(world.incidents()), world.cordons()) == (1, {})
 
@@ -460,3 +460,24 @@ def test_a_machine_that_dies_while_its_job_hangs_because_of_it() -> None:
     incident = only(world)
     assert (incident.klass, incident.nodes) == ("node_dead", ("node-b",))
     assert any("XID 79" in reason for reason in incident.reasons)
+
+
+def test_a_leader_that_dies_between_its_incident_and_its_cordon_makes_the_cordon_again() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(2)
+    assert world.cordons() == {"node-b": "rankpulse"}
+    del world.store[world.keys.cordon("node-b")]
+    world.successor(2)
+    world.run(15)
+    incident = only(world)
+    assert (incident.state, incident.action, world.cordons()) == ("open", "drain", {"node-b": "rankpulse"})
+
+
+def test_a_machine_that_falls_silent_long_after_has_an_incident_of_its_own() -> None:
+    world = trained()
+    world.breaks("x0")
+    world.run(400, step_s=0.5)
+    world.silent.add("x0")
+    world.run(120, step_s=0.2)
+    assert [i.klass for i in world.incidents()] == ["gpu_fault", "sidecar_dead"]

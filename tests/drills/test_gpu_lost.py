@@ -14,17 +14,18 @@ from rankpulse.core import codec
 from rankpulse.core import records as r
 from rankpulse.drills.gpu_lost import BELIEVED, BUS, KernelLog
 from rankpulse.drills.job import Job
-from rankpulse.drills.stage import NO_STRIKES, NODES, Stage
+from rankpulse.drills.stage import NO_STRIKES, Stage
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(420)]
-SICK = "node-1"
+NODES, SICK, SPARE = ("node-0", "node-1", "node-2"), "node-1", "node-2"
+RANKS = 2
 
 
 class WithLogs(Stage):
     """The stage of the drills, with a kernel's log of its own for each agent."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, monitor=NO_STRIKES + BELIEVED)
+        super().__init__(directory, nodes=NODES, monitor=NO_STRIKES + BELIEVED)
         self.logs = {node: KernelLog(directory / f"{node}.kmsg") for node in NODES}
 
     def of_agent(self, node: str) -> str:
@@ -32,7 +33,7 @@ class WithLogs(Stage):
 
 
 class Play:
-    """A job of two nodes that may go on as one, on that stage."""
+    """A job of two nodes on that stage, and a third that waits."""
 
     def __init__(self, stage: WithLogs, job: Job) -> None:
         self.stage, self.job, self.since = stage, job, time.time()
@@ -57,7 +58,10 @@ class Play:
 
     def steps(self) -> int:
         steps = self.stage.witness.steps(self.job.name)
-        return min(steps.values()) if len(steps) == self.job.world_size else -1
+        return min(steps.values()) if len(steps) == RANKS else -1
+
+    def spare_waits(self) -> bool:
+        return any(joiner.node == SPARE and not joiner.left for joiner in self.stage.witness.all(r.Joiner))
 
     def orders(self) -> list[r.Order]:
         return [order for order in self.stage.witness.all(r.Order) if not order.kind.startswith("collect")]
@@ -70,13 +74,13 @@ class Play:
 @pytest_asyncio.fixture
 async def play(tmp_path: Path) -> AsyncIterator[Play]:
     async with WithLogs(tmp_path) as stage:
-        job = Job(
-            tmp_path / "job", stage.run_dirs, name="job", workers=1, backend="rankpulse", nnodes="1:2",
-            train_args=("--step-s", "0.2"),
-        ).start()  # fmt: skip
+        members = {node: stage.run_dirs[node] for node in NODES[:RANKS]}
+        job = Job(tmp_path / "job", members, name="job", workers=1, backend="rankpulse", nnodes="2").start()
         try:
             play = Play(stage, job)
             await play.until(lambda: play.steps() >= 15, "fifteen steps of training", 180.0)
+            job.launchers.append(job.new_launcher(SPARE, stage.run_dirs[SPARE], RANKS).start())
+            await play.until(play.spare_waits, "the spare")
             yield play
         finally:
             job.end()
