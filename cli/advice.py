@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rankpulse.core import gpu_faults
+from rankpulse.core import gpu_words
 from rankpulse.core.gpu_choice import proposal
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident
@@ -114,8 +114,8 @@ def _advice(i: Incident) -> str:
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
     if i.faults and i.klass in ("gpu_fault", "nvlink_domain"):
         rows = [row for row in i.faults if not row.cleared] or list(i.faults)
-        out = proposal(i.nodes, gpu_faults.title(rows), busy=False)
-        return f"keep {nodes} out of all rounds: {out}. Then: {gpu_faults.advice(rows)}"
+        out = proposal(i.nodes, gpu_words.title(rows), busy=False)
+        return f"keep {nodes} out of all rounds: {out}. Then: {gpu_words.advice(rows)}"
     text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
     return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid)
 

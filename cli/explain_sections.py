@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rankpulse.cli.ckpt_progress import size
-from rankpulse.core import gpu_faults, rank_words
+from rankpulse.core import gpu_words, rank_words
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident, Missing
 from rankpulse.core.snapshot import Rank
@@ -40,11 +40,9 @@ def devices(i: Incident) -> Iterator[str]:
     """What is broken, by whose word, and whether it is over."""
     for fault in i.faults:
         uuid, times = f" ({fault.uuid})" if fault.uuid else "", f", {fault.count} times" if fault.count > 1 else ""
-        by = f", by {gpu_faults.SOURCES[fault.source]}" if fault.source in gpu_faults.SOURCES else ""
-        over = (
-            f"over: {fault.cleared}" if fault.cleared else f"open; {gpu_faults.WORDS.get(fault.action, fault.action)}"
-        )
-        yield f"{gpu_faults.device(fault)}{uuid}: {fault.what}{by}{times}; {over}"
+        by = f", by {gpu_words.SOURCES[fault.source]}" if fault.source in gpu_words.SOURCES else ""
+        over = f"over: {fault.cleared}" if fault.cleared else f"open; {gpu_words.WORDS.get(fault.action, fault.action)}"
+        yield f"{gpu_words.device(fault)}{uuid}: {fault.what}{by}{times}; {over}"
 
 
 def _corrected(i: Incident, found: Finding) -> Iterator[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from rankpulse.core import events as ev
 from rankpulse.core import gpu_faults as faults
+from rankpulse.core import gpu_words
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.gpu_faults import Place
 from rankpulse.core.records import DeviceFault, HealthFinding, NodeHealth, Observation
@@ -156,7 +157,7 @@ class HealthFolder:
         return view.state.boot_id if view is not None and view.state is not None else ""
 
     def _tell(self, how: str, fault: DeviceFault, now: float) -> None:
-        text = f"{faults.device(fault)}: {fault.text or fault.what}"
+        text = f"{gpu_words.device(fault)}: {fault.text or fault.what}"
         if how == CLEARED:
             self._say("info", f"{text}: over")
             return

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import gpu_faults as faults
+from rankpulse.core import gpu_words
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.gpu_choice import proposal
 from rankpulse.core.policy import CERTAIN
@@ -84,7 +85,7 @@ def reasons(rows: Sequence[DeviceFault]) -> tuple[str, ...]:
     """Who told what, what is to be done, and the command for it."""
     if not rows:
         return ()
-    return (*faults.reasons(rows), f"{TO_KEEP_OUT}{proposal(faults.nodes(rows), faults.title(rows), busy=False)}")
+    return (*gpu_words.reasons(rows), f"{TO_KEEP_OUT}{proposal(faults.nodes(rows), gpu_words.title(rows), busy=False)}")
 
 
 def told_of(told: Sequence[Told]) -> Diagnosis:
@@ -96,7 +97,7 @@ def told_of(told: Sequence[Told]) -> Diagnosis:
         (),
         faults.nodes(rows)[:NAMED_MAX],
         faults.confidence(rows),
-        faults.title(rows),
+        gpu_words.title(rows),
         reasons(rows),
         tuple(key for one in told for key in one.keys)[:NAMED_MAX],
         min(one.began for one in told),

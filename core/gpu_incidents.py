@@ -11,8 +11,8 @@ import msgspec
 from rankpulse.core import diagnosis as d
 from rankpulse.core import gpu_cascade as cascade
 from rankpulse.core import gpu_faults as faults
+from rankpulse.core import gpu_words, policy
 from rankpulse.core import incidents as book_of
-from rankpulse.core import policy
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
@@ -134,7 +134,9 @@ class GpuIncidents:
             incident = self._desk.note(incident, f"corrected: {found.summary}")
         else:
             found = self._with(incident, (*incident.faults, told.fault), told.keys)
-            incident = self._desk.note(incident, f"likewise: {faults.short(told.fault)}: {faults.device(told.fault)}")
+            incident = self._desk.note(
+                incident, f"likewise: {gpu_words.short(told.fault)}: {gpu_words.device(told.fault)}"
+            )
         self._desk.change(incident, lambda i: book_of.restated(i, found))
 
     def _with(self, incident: r.Incident, rows: tuple[r.DeviceFault, ...], keys: tuple[str, ...] = ()) -> Diagnosis:
@@ -149,7 +151,7 @@ class GpuIncidents:
             klass=faults.klass(rows),
             nodes=tuple(sorted({*incident.nodes, *faults.nodes(rows)}))[:NAMED_MAX],
             confidence=max(incident.confidence, faults.confidence(rows)),
-            summary=faults.title(rows),
+            summary=gpu_words.title(rows),
             signature=faults.signature(rows),
         )
 

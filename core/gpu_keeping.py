@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from rankpulse.core import gpu_choice, modes, policy
+from rankpulse.core import gpu_choice, gpu_words, modes, policy
 from rankpulse.core import gpu_faults as faults
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
@@ -82,9 +82,9 @@ class Keeping:
         leave = [self._desk.folder.modes.of(run.uid) for run in runs] or [self._desk.folder.modes.of("")]
         return Case(
             nodes=nodes,
-            why=faults.title(open_),
+            why=gpu_words.title(open_),
             action=faults.action(rows),
-            advice=faults.advice(open_),
+            advice=gpu_words.advice(open_),
             confidence=sure,
             out=self._out(nodes),
             busy=bool(runs),
@@ -168,4 +168,4 @@ class Keeping:
         if busy or len(in_hand) < len(incident.nodes):
             return ""
         who = names_in_words(in_hand, 4)
-        return f"{who}: in a person's hands, and no job runs there. To do: {faults.advice(incident.faults)}"
+        return f"{who}: in a person's hands, and no job runs there. To do: {gpu_words.advice(incident.faults)}"

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rankpulse.core import gpu_faults as faults
+from rankpulse.core import gpu_words
 from rankpulse.core.fold_health import HealthFolder, findings
 from rankpulse.core.records import DeviceFault
 
@@ -20,7 +21,7 @@ def health(folder: HealthFolder, node: str) -> dict[str, Any] | None:
         "at": record.at,
         "driver": record.driver,
         "gpus": len(record.gpus),
-        "broken": [faults.title([fault]) for fault in broken[:SHOWN]],
+        "broken": [gpu_words.title([fault]) for fault in broken[:SHOWN]],
         "faults": len(broken),
         "findings": [_finding(fault) for fault in told[:SHOWN]],
     }

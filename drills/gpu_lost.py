@@ -14,13 +14,14 @@ from rankpulse.drills.scenes import Result, Show, enter, judge, rounds
 BUS = "0000:18:00"
 BELIEVED = "[gpu]\nbelieve_injected = true\n"
 _OF_A_PROGRAM = 12  # facility `user`, level warning: no line of the kernel's own
+_BEYOND = 10**9  # the number of its first record: above any of the kernel's log that the agent may have read before
 
 
 class KernelLog:
     """A pipe in the place of /dev/kmsg: a writer that never waits for a reader."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._seq = path, 0
+        self.path, self._seq = path, _BEYOND
         os.mkfifo(path)
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
