@@ -114,8 +114,9 @@ def _advice(i: Incident) -> str:
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
     if i.faults and i.klass in ("gpu_fault", "nvlink_domain"):
         rows = [row for row in i.faults if not row.cleared] or list(i.faults)
-        out = proposal(i.nodes, gpu_words.title(rows), busy=False)
-        return f"keep {nodes} out of all rounds: {out}. Then: {gpu_words.advice(rows)}"
+        out = proposal(i.nodes, gpu_words.title(rows), busy="--drain" in i.action_reason)
+        again = f", then {_RESTART.format(run_uid=i.run_uid)}" if i.run_uid else ""
+        return f"keep {nodes} out of all rounds: {out}{again}. Then: {gpu_words.advice(rows)}"
     text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
     return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid)
 

@@ -12,6 +12,7 @@ from rankpulse.core import records as r
 from rankpulse.drills.scenes import Result, Show, enter, judge, rounds
 
 BUS = "0000:18:00"
+GOES_ON = 20  # steps between the fault and the hang
 BELIEVED = "[gpu]\nbelieve_injected = true\n"
 _OF_A_PROGRAM = 12  # facility `user`, level warning: no line of the kernel's own
 _BEYOND = 10**9  # the number of its first record: above any of the kernel's log that the agent may have read before
@@ -55,6 +56,8 @@ async def gpu(show: Show) -> Result:
         since = time.time()
         log.loses_gpu()
         await show.until(job, lambda: _open(show, since), 60.0, "the incident of the lost GPU")
+        at_step = job.last_step()
+        await show.until(job, lambda: job.last_step() >= at_step + GOES_ON, 60.0, "a job that goes on")
         show.tell(f"gpu: SIGSTOP for rank {victim.rank} on {victim.node} (pid {victim.pid})")
         os.kill(victim.pid, signal.SIGSTOP)
         await show.until(job, lambda: _suffering(show, since), 60.0, "the hang as its cascade")
