@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from rankpulse.core import gpu_words
+from rankpulse.core.gpu_choice import proposal
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident
 
@@ -94,6 +96,8 @@ def next_step(i: Incident) -> str:
     advice = _advice(i)
     if i.state == "closed":
         return f"the run has ended; {advice}"
+    if i.action == "observe" and i.faults and not i.run_uid:
+        return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor keep it out now. By hand: {advice}"
     if i.action == "observe":
         return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor restart it now. By hand: {advice}"
     return advice
@@ -110,6 +114,11 @@ def todo(i: Incident, finding: Finding | None) -> Iterator[str]:
 def _advice(i: Incident) -> str:
     nodes = names_in_words(i.nodes, 4) or "the culprit's node"
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
+    if i.faults and i.klass in ("gpu_fault", "nvlink_domain"):
+        rows = [row for row in i.faults if not row.cleared] or list(i.faults)
+        out = proposal(i.nodes, gpu_words.title(rows), busy="--drain" in i.action_reason)
+        again = f", then {_RESTART.format(run_uid=i.run_uid)}" if i.run_uid else ""
+        return f"keep {nodes} out of all rounds: {out}{again}. Then: {gpu_words.advice(rows)}"
     text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
     step = str(i.bad_step) if i.bad_step >= 0 else "STEP"
     return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid, step=step)

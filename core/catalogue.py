@@ -272,6 +272,7 @@ MONITOR: Final = (
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
     ),
     Metric("rankpulse_cordons", "gauge", (), "", "Nodes that no round is to include."),
+    Metric("rankpulse_nodes_with_broken_gpu", "gauge", (), "", "Nodes with a GPU fault that is open and no program's."),
     Metric(
         "rankpulse_gates",
         "counter",

@@ -19,6 +19,7 @@ from rankpulse.core.fleet import Fleet
 from rankpulse.core.fleet_learned import FleetMemory
 from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
+from rankpulse.core.fold_health import HealthFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
 from rankpulse.core.fold_numbers import NumbersFolder
@@ -63,6 +64,8 @@ class Folder:
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
+        believed = settings.gpu.believe_injected
+        self.health = HealthFolder(self.fleet, self.say, self.fold, believe_injected=believed)
         self.acks = Acks()  # of orders that were carried out
         self.requests: dict[str, r.Request] = {}
         self.counts: Counter[type] = Counter()  # records by kind
@@ -75,6 +78,7 @@ class Folder:
         self._by_record: dict[type, Callable[[Any, ev.Seen, bool], None]] = {
             r.Beat: self.beats.beat,
             r.NodeState: self._node_state,
+            r.NodeHealth: self.health.health,
             r.Observation: self._observation,
             r.Roster: self._roster,
             r.CheckpointState: self._checkpoint_state,
@@ -109,6 +113,7 @@ class Folder:
             r.EVIDENCE: self._evidence,
             r.CHECKPOINT: self._checkpoint,
             r.NON_FINITE: self._non_finite,
+            r.GPU_FAULT: self.health.observed,
         }
 
     # --- events
@@ -137,6 +142,7 @@ class Folder:
         elif parsed.kind is r.Observation:
             self.checkpoints.gone(event.key)
             self.numbers.gone(event.key)
+            self.health.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
@@ -203,6 +209,7 @@ class Folder:
         self.findings.clear()
         self.checkpoints.relisted()
         self.numbers.relisted()
+        self.health.relisted()
         self.learned.relisted()
         self.outbox.relisted()
         self.outcomes.clear()

@@ -50,6 +50,7 @@ def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
         evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence)))[:NAMED_MAX],
         fault=diagnosis.fault,
         signature=diagnosis.signature,
+        faults=diagnosis.faults or incident.faults,
     )
 
 
@@ -102,6 +103,11 @@ class Book:
             self._all[incident.id] = incident
             self._unconfirmed.add(incident.id)
         self.began.setdefault(incident.id, now)
+
+    def concerns(self, incident: Incident, now: float) -> None:
+        """It was nobody's, and a round suffers by it from now on: whether that moves again is seen from here."""
+        self.put(incident, now)
+        self.began[incident.id] = now
 
     def stored(self, incident: Incident, now: float, *, leading: bool) -> None:
         """What the store says of an incident."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
+from rankpulse.core.gpu_keeping import lifted
 from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.strikes import Strikes
 
@@ -61,6 +62,7 @@ def _uncordon(desk: Desk, request: r.Request) -> str:
         return f"{node} is not cordoned"
     Strikes(desk).pardon(node)
     desk.budgets.keep()  # before the cordon goes: else a successor might cordon it once more
+    lifted(desk, desk.folder.joint.cordons[node], request.author)
     _lift(desk, node)
     desk.folder.say("warning", f"the cordon of {node} is lifted by {request.author}: {request.reason}")
     return ""

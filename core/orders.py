@@ -99,8 +99,12 @@ class Orders:
             self._climb(incident, run, stands)
         elif run.current.number != incident.round or folder.ordered(run.uid, incident.round, RELEASE):
             return
-        elif incident.asked_by or run.uid in stuck or self._holds(incident, run):
+        elif self._is_asked(incident) or run.uid in stuck or self._holds(incident, run):
             self._order(incident, run, RESTART, incident.id)
+
+    def _is_asked(self, incident: r.Incident) -> bool:
+        """A person, or a node that the job is to leave, is reason enough: nothing needs to stand still."""
+        return bool(incident.asked_by) or incident.drain_after >= 0
 
     def _release(self, incident: r.Incident, run: RunView) -> None:
         stands = self._desk.folder.ordered(run.uid, incident.round, RELEASE)

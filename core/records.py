@@ -117,9 +117,9 @@ class Observation(Record, frozen=True, kw_only=True):
     `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
     `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`. `gpu_fault`:
     `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
-    `level`, `action`, `text`, `count`; `injected` (true): somebody wrote it into the kernel's log. `non_finite`, of all
-    ranks of a run on the node: `how` (row | over), and of a row `first`, `finite`, `what`, `text`, `movers` (ranks),
-    `moved`, `bad`, `telling`: see `core.numbers.Told`.
+    `level`, `action`, `text`, `source`, `count`; `injected` (true): somebody wrote it into the kernel's log.
+    `non_finite`, of all ranks of a run on the node: `how` (row | over), and of a row `first`, `finite`, `what`, `text`,
+    `movers` (ranks), `moved`, `bad`, `telling`: see `core.numbers.Told`.
     """
 
     node: str
@@ -336,6 +336,24 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
+class DeviceFault(msgspec.Struct, frozen=True):
+    """What an incident says of one fault of a GPU or of what joins GPUs: what its agent told last."""
+
+    node: str
+    bus: str  # dddd:bb:dd; "": of the node
+    what: str  # as in a `HealthFinding`
+    level: str
+    action: str
+    text: str
+    index: int = -1
+    uuid: str = ""
+    source: str = ""
+    first_at: float = 0.0  # by the node's own clock
+    count: int = 1
+    cleared: str = ""  # the proof that it is over; "" while there is none
+    boot: str = ""  # of the machine, when it was told of
+
+
 class Incident(Record, frozen=True, kw_only=True):
     """`incidents/<id>`: first suspicion to confirmed recovery."""
 
@@ -378,6 +396,7 @@ class Incident(Record, frozen=True, kw_only=True):
     drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
     signature: str = ""  # what is the same when it happens again; "" where it was not diagnosed from evidence
     bad_step: int = -1  # the first step whose numbers were not finite, -1: it is not about numbers
+    faults: tuple[DeviceFault, ...] = ()  # of GPUs, that it is about
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -650,6 +669,7 @@ class HealthFinding(msgspec.Struct, frozen=True):
     last_at: float
     count: int = 1
     cleared_at: float | None = None
+    source: str = ""  # who says so: kernel | nvml | injected (by a program, into the kernel's log); "": it was read
 
 
 class GpuRow(msgspec.Struct, frozen=True):

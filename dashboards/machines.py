@@ -46,9 +46,11 @@ def nodes() -> Block:
             ),
             b.graph(
                 "Are all nodes and agents here?",
-                "Nodes that the leader knows, those whose agent said goodbye, and agents that Prometheus reaches.",
+                "Nodes that the leader knows, those whose agent said goodbye, those with a broken GPU, and agents that "
+                "Prometheus reaches.",
                 Query(or_zero(f"count({ask.led('rankpulse_node_leaving')})"), "nodes known"),
                 Query(or_zero(f"sum({ask.led('rankpulse_node_leaving')})"), "said goodbye"),
+                Query(or_zero(f"max({ask.led('rankpulse_nodes_with_broken_gpu')})"), "with a broken GPU"),
                 Query(or_zero(f"count({ask('rankpulse_agent_info')})"), "agents scraped"),
                 stepped=True,
                 size=(12, 7),
