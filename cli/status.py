@@ -246,7 +246,7 @@ def _standing(node: Mapping[str, Any]) -> str:
     """What a person must know of it, "" when there is nothing."""
     if node["suspect"]:
         return _suspect(node["suspicion"], node["look"])
-    if node["health"] and node["health"]["broken"]:
+    if (node.get("health") or {}).get("broken"):
         return "; ".join(node["health"]["broken"][:2])
     if node["leaving"]:
         return "left: its agent said goodbye"
