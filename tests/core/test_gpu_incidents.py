@@ -481,3 +481,44 @@ def test_a_machine_that_falls_silent_long_after_has_an_incident_of_its_own() -> 
     world.silent.add("x0")
     world.run(120, step_s=0.2)
     assert [i.klass for i in world.incidents()] == ["gpu_fault", "sidecar_dead"]
+
+
+@pytest.mark.parametrize("armed", [True, False])
+def test_the_next_round_of_torchelastic_itself_forms_without_the_node(armed: bool) -> None:
+    world = trained(armed=armed, spare=True)
+    world.breaks("node-b")
+    world.run(0.3)
+    for proc in list(world.procs):
+        world.ends(proc, code=1, error="RuntimeError", message="CUDA error")
+    world.run(5)
+    incident = only(world)
+    assert (incident.klass, incident.nodes, incident.action) == ("gpu_fault", ("node-b",), "adopt")
+    world.asks(NODES, 2)
+    world.run(3)
+    gate = world.gates()[-1]
+    assert (gate.round, gate.without) == (2, ("node-b",) if armed else ())
+    assert (world.cordons(), world.of_kind("restart")) == ({"node-b": "rankpulse"} if armed else {}, [])
+
+
+def test_a_held_death_without_room_for_the_rest_is_torchelastics_affair() -> None:
+    world = trained(armed=True)
+    world.put(
+        world.keys.launch("job-1"), r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=2, max_nodes=2, at=0.0)
+    )
+    world.breaks("node-b")
+    world.run(0.3)
+    world.ends(world.procs[-1], code=1, error="RuntimeError", message="CUDA error", held=True)
+    world.run(10)
+    incident = only(world)
+    assert (incident.klass, incident.action) == ("gpu_fault", "release")
+    assert "its device is broken" in incident.action_reason
+
+
+def test_a_run_in_a_persons_hands_and_an_open_breaker_are_left_alone() -> None:
+    world = trained(armed=True, spare=True)
+    world.put(world.keys.breaker(), r.Breaker(open=True, author="monitor", reason="a switch", at=UTC))
+    world.breaks("node-b")
+    world.run(10)
+    incident = next(i for i in world.incidents() if i.faults)
+    assert (incident.action, world.cordons()) == ("page", {})
+    assert "the breaker is open: a switch" in incident.action_reason
