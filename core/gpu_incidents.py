@@ -86,11 +86,21 @@ class GpuIncidents:
         known = {
             faults.place(row)
             for incident in self._desk.book
-            if incident.state == book_of.OPEN or incident.klass in BROKEN or incident.outcome == book_of.RECOVERED
             for row in incident.faults
-            if not row.cleared
+            if not row.cleared and self._covers(incident, row)
         }
         return self._told(where for where in causes if where not in known)
+
+    def _covers(self, incident: r.Incident, row: r.DeviceFault) -> bool:
+        """Whether what is told of this fault by now is told by that incident. One that is over tells of no repeat."""
+        if incident.state == book_of.OPEN:
+            return True
+        if incident.klass not in BROKEN and incident.outcome != book_of.RECOVERED:
+            return False
+        folder = self._desk.folder
+        cause = folder.health.causes.get(faults.place(row))
+        is_out = row.node in folder.joint.cordons or row.node in folder.modes.maintenance
+        return is_out or cause is None or cause.count <= row.count
 
     def _home(self, told: Told) -> r.Incident | None:
         """The open incident that it is part of."""

@@ -522,3 +522,20 @@ def test_a_run_in_a_persons_hands_and_an_open_breaker_are_left_alone() -> None:
     incident = next(i for i in world.incidents() if i.faults)
     assert (incident.action, world.cordons()) == ("page", {})
     assert "the breaker is open: a switch" in incident.action_reason
+
+
+def test_a_repeat_after_a_person_has_let_the_node_in_again_is_another_incident() -> None:
+    world = trained(armed=True)
+    world.breaks("x0")
+    world.run(5)
+    world.breaks("x0")
+    world.run(5)
+    world.ask("uncordon", node="x0")
+    world.run(5)
+    assert only(world).state == "closed"
+    world.successor(2)
+    world.run(10)
+    assert len(world.incidents()) == 1
+    world.breaks("x0")
+    world.run(5)
+    assert [i.state for i in world.incidents()] == ["closed", "open"]
