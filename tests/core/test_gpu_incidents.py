@@ -151,7 +151,7 @@ def test_armed_a_node_without_a_job_is_kept_out_and_a_person_is_told() -> None:
     world.run(5)
     incident = only(world)
     assert (incident.state, incident.outcome) == ("closed", "passed")
-    assert "the cordon of x0 was lifted by ann" in incident.trail[-1].text
+    assert "x0: a person has let it in again" in incident.trail[-1].text
     world.run(20)
     assert (len(world.incidents()), world.cordons()) == (1, {})
 
@@ -539,3 +539,57 @@ def test_a_repeat_after_a_person_has_let_the_node_in_again_is_another_incident()
     world.breaks("x0")
     world.run(5)
     assert [i.state for i in world.incidents()] == ["closed", "open"]
+
+
+def test_a_job_that_recovers_on_the_broken_gpu_leaves_an_incident_open() -> None:
+    world = trained()
+    world.breaks("node-b")
+    world.run(0.3)
+    for proc in list(world.procs):
+        world.ends(proc, code=1, error="RuntimeError", message="CUDA error")
+    world.run(5)
+    assert only(world).action == "adopt"
+    world.meets(NODES, 2, first_step=91)
+    world.run(10)
+    assert [(i.state, i.outcome, i.run_uid) for i in world.incidents()] == [
+        ("closed", "recovered", "job-1"),
+        ("open", "", ""),
+    ]
+
+
+def test_a_node_that_a_person_lets_in_after_the_job_has_left_it_stays_in() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.training = False
+    world.run(20)
+    restarted(world, 2, {"node-a": 2, "node-s": 2})
+    world.run(10)
+    world.ask("uncordon", node="node-b")
+    world.run(10)
+    assert (len(world.incidents()), world.cordons()) == (1, {})
+    world.successor(2)
+    world.run(10)
+    assert (len(world.incidents()), world.cordons()) == (1, {})
+
+
+def test_maintenance_that_ends_lets_the_node_in() -> None:
+    world = trained(armed=True)
+    world.ask("maintenance", node="x0")
+    world.run(1)
+    world.breaks("x0")
+    world.run(5)
+    assert only(world).state == "closed"
+    world.ask("maintenance_end", node="x0")
+    world.run(10)
+    assert (len(world.incidents()), world.cordons()) == (1, {})
+
+
+def test_a_person_who_lifts_the_cordon_ends_the_drain() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(5)
+    assert only(world).action == "drain"
+    world.ask("uncordon", node="node-b")
+    world.run(10)
+    incident = only(world)
+    assert (incident.state, incident.outcome, world.orders(), world.cordons()) == ("closed", "passed", [], {})
