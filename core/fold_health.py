@@ -16,7 +16,7 @@ from rankpulse.core import gpu_faults as faults
 from rankpulse.core import gpu_words
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.gpu_faults import Place
-from rankpulse.core.records import DeviceFault, HealthFinding, NodeHealth, Observation
+from rankpulse.core.records import DeviceFault, GpuRow, HealthFinding, NodeHealth, Observation
 from rankpulse.core.words import printable
 
 GPUS_MAX, FINDINGS_MAX = 64, 80  # of a node, that are looked at
@@ -56,7 +56,7 @@ class HealthFolder:
         self._ahead: dict[str, dict[Place, tuple[DeviceFault, float]]] = {}  # told, and not yet in the record
 
     def health(self, record: NodeHealth, event: ev.Seen, leading: bool) -> None:
-        self.records[record.node] = record
+        self.records[record.node] = record = _slim(record)
         ahead = self._ahead.get(record.node, {})
         for where, (_, at) in list(ahead.items()):
             if at <= record.at:
@@ -166,12 +166,18 @@ class HealthFolder:
         self.notes.setdefault(fault.node, deque(maxlen=NOTES_MAX)).append(Note(now, text))
 
 
+def _slim(record: NodeHealth) -> NodeHealth:
+    """What is needed of it: a large fleet has many GPUs, of which nearly all are well."""
+    rows = (GpuRow(gpu.bus, gpu.uuid, index=gpu.index, findings=gpu.findings) for gpu in record.gpus[:GPUS_MAX])
+    return msgspec.structs.replace(record, gpus=tuple(rows))
+
+
 def findings(record: NodeHealth) -> Iterator[tuple[HealthFinding, tuple[str, str, int]]]:
     """Open ones, each with its GPU."""
     for one in record.findings[:FINDINGS_MAX]:
         if one.cleared_at is None:
             yield one, ("", "", -1)
-    for gpu in record.gpus[:GPUS_MAX]:
+    for gpu in record.gpus:
         for one in gpu.findings[:FINDINGS_MAX]:
             if one.cleared_at is None:
                 yield one, (gpu.bus, gpu.uuid, gpu.index)

@@ -86,11 +86,20 @@ class GpuIncidents:
         known = {
             faults.place(row)
             for incident in self._desk.book
-            if incident.state == book_of.OPEN or incident.klass in BROKEN or incident.outcome == book_of.RECOVERED
             for row in incident.faults
-            if not row.cleared
+            if not row.cleared and self._covers(incident, row)
         }
         return self._told(where for where in causes if where not in known)
+
+    def _covers(self, incident: r.Incident, row: r.DeviceFault) -> bool:
+        """Whether what is told of this fault by now is told by that incident.
+
+        By one that is over only while the node is kept out, or where a person has let it in again as it is.
+        """
+        folder = self._desk.folder
+        cause = folder.health.causes.get(faults.place(row))
+        is_out = row.node in folder.joint.cordons or row.node in folder.modes.maintenance
+        return incident.state == book_of.OPEN or is_out or cause is None or cause.count <= row.let_in
 
     def _home(self, told: Told) -> r.Incident | None:
         """The open incident that it is part of."""
@@ -177,7 +186,7 @@ class GpuIncidents:
         health = self._desk.folder.health
         cause = health.causes.get(faults.place(row))
         if cause is not None:
-            return cause if is_open else row
+            return msgspec.structs.replace(cause, let_in=row.let_in) if is_open else row
         proof = health.cleared(row)
         return msgspec.structs.replace(row, cleared=proof) if proof else row
 

@@ -31,11 +31,16 @@ def is_broken(incident: r.Incident) -> bool:
     return incident.klass in BROKEN and not incident.order_id and any(not row.cleared for row in incident.faults)
 
 
-def lifted(desk: Desk, cordon: r.Cordon, author: str) -> None:
-    """A person has lifted a cordon: whoever does has looked at the node, so the incident that led to it is over."""
-    incident = desk.book.get(cordon.incident)
-    if incident is not None and incident.state == book_of.OPEN and is_broken(incident):
-        desk.close(incident, book_of.PASSED, f"the cordon of {cordon.node} was lifted by {author}")
+def let_in(desk: Desk, node: str) -> None:
+    """A person lets a node in again: whoever does has looked at it. What is broken there is broken with their leave."""
+    for incident in desk.book:
+        if any(row.node == node and not row.cleared for row in incident.faults):
+            rows = (_let_in(row) if row.node == node and not row.cleared else row for row in incident.faults)
+            desk.change(msgspec.structs.replace(incident, faults=tuple(rows)))
+
+
+def _let_in(row: r.DeviceFault) -> r.DeviceFault:
+    return msgspec.structs.replace(row, let_in=row.count)
 
 
 class Keeping:
@@ -158,6 +163,8 @@ class Keeping:
         """Why it is over, "" while it is not."""
         if all(row.cleared for row in incident.faults):
             return f"over: {incident.faults[0].cleared}"
+        if all(row.cleared or row.let_in >= row.count for row in incident.faults):
+            return f"{names_in_words(incident.nodes, 4)}: a person has let it in again"
         folder = self._desk.folder
         in_hand = [
             node

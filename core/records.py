@@ -352,6 +352,7 @@ class DeviceFault(msgspec.Struct, frozen=True):
     count: int = 1
     cleared: str = ""  # the proof that it is over; "" while there is none
     boot: str = ""  # of the machine, when it was told of
+    let_in: int = 0  # at this count a person let the node in again; 0: nobody has
 
 
 class Incident(Record, frozen=True, kw_only=True):

@@ -151,7 +151,7 @@ def test_armed_a_node_without_a_job_is_kept_out_and_a_person_is_told() -> None:
     world.run(5)
     incident = only(world)
     assert (incident.state, incident.outcome) == ("closed", "passed")
-    assert "the cordon of x0 was lifted by ann" in incident.trail[-1].text
+    assert "x0: a person has let it in again" in incident.trail[-1].text
     world.run(20)
     assert (len(world.incidents()), world.cordons()) == (1, {})
 
@@ -481,3 +481,115 @@ def test_a_machine_that_falls_silent_long_after_has_an_incident_of_its_own() -> 
     world.silent.add("x0")
     world.run(120, step_s=0.2)
     assert [i.klass for i in world.incidents()] == ["gpu_fault", "sidecar_dead"]
+
+
+@pytest.mark.parametrize("armed", [True, False])
+def test_the_next_round_of_torchelastic_itself_forms_without_the_node(armed: bool) -> None:
+    world = trained(armed=armed, spare=True)
+    world.breaks("node-b")
+    world.run(0.3)
+    for proc in list(world.procs):
+        world.ends(proc, code=1, error="RuntimeError", message="CUDA error")
+    world.run(5)
+    incident = only(world)
+    assert (incident.klass, incident.nodes, incident.action) == ("gpu_fault", ("node-b",), "adopt")
+    world.asks(NODES, 2)
+    world.run(3)
+    gate = world.gates()[-1]
+    assert (gate.round, gate.without) == (2, ("node-b",) if armed else ())
+    assert (world.cordons(), world.of_kind("restart")) == ({"node-b": "rankpulse"} if armed else {}, [])
+
+
+def test_a_held_death_without_room_for_the_rest_is_torchelastics_affair() -> None:
+    world = trained(armed=True)
+    world.put(
+        world.keys.launch("job-1"), r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=2, max_nodes=2, at=0.0)
+    )
+    world.breaks("node-b")
+    world.run(0.3)
+    world.ends(world.procs[-1], code=1, error="RuntimeError", message="CUDA error", held=True)
+    world.run(10)
+    incident = only(world)
+    assert (incident.klass, incident.action) == ("gpu_fault", "release")
+    assert "its device is broken" in incident.action_reason
+
+
+def test_a_run_in_a_persons_hands_and_an_open_breaker_are_left_alone() -> None:
+    world = trained(armed=True, spare=True)
+    world.put(world.keys.breaker(), r.Breaker(open=True, author="monitor", reason="a switch", at=UTC))
+    world.breaks("node-b")
+    world.run(10)
+    incident = next(i for i in world.incidents() if i.faults)
+    assert (incident.action, world.cordons()) == ("page", {})
+    assert "the breaker is open: a switch" in incident.action_reason
+
+
+def test_a_repeat_after_a_person_has_let_the_node_in_again_is_another_incident() -> None:
+    world = trained(armed=True)
+    world.breaks("x0")
+    world.run(5)
+    world.breaks("x0")
+    world.run(5)
+    world.ask("uncordon", node="x0")
+    world.run(5)
+    assert only(world).state == "closed"
+    world.successor(2)
+    world.run(10)
+    assert len(world.incidents()) == 1
+    world.breaks("x0")
+    world.run(5)
+    assert [i.state for i in world.incidents()] == ["closed", "open"]
+
+
+def test_a_job_that_recovers_on_the_broken_gpu_leaves_an_incident_open() -> None:
+    world = trained()
+    world.breaks("node-b")
+    world.run(0.3)
+    for proc in list(world.procs):
+        world.ends(proc, code=1, error="RuntimeError", message="CUDA error")
+    world.run(5)
+    assert only(world).action == "adopt"
+    world.meets(NODES, 2, first_step=91)
+    world.run(10)
+    assert [(i.state, i.outcome, i.run_uid) for i in world.incidents()] == [
+        ("closed", "recovered", "job-1"),
+        ("open", "", ""),
+    ]
+
+
+def test_a_node_that_a_person_lets_in_after_the_job_has_left_it_stays_in() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.training = False
+    world.run(20)
+    restarted(world, 2, {"node-a": 2, "node-s": 2})
+    world.run(10)
+    world.ask("uncordon", node="node-b")
+    world.run(10)
+    assert (len(world.incidents()), world.cordons()) == (1, {})
+    world.successor(2)
+    world.run(10)
+    assert (len(world.incidents()), world.cordons()) == (1, {})
+
+
+def test_maintenance_that_ends_lets_the_node_in() -> None:
+    world = trained(armed=True)
+    world.ask("maintenance", node="x0")
+    world.run(1)
+    world.breaks("x0")
+    world.run(5)
+    assert only(world).state == "closed"
+    world.ask("maintenance_end", node="x0")
+    world.run(10)
+    assert (len(world.incidents()), world.cordons()) == (1, {})
+
+
+def test_a_person_who_lifts_the_cordon_ends_the_drain() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(5)
+    assert only(world).action == "drain"
+    world.ask("uncordon", node="node-b")
+    world.run(10)
+    incident = only(world)
+    assert (incident.state, incident.outcome, world.orders(), world.cordons()) == ("closed", "passed", [], {})
