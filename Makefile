@@ -48,7 +48,7 @@ check: lint ## a minute or two: lint and the quick tests
 	$(BIN)/python -m pytest -m "not live and not drill" -n 2
 
 JOBS = tests/drills tests/monitor
-# a live test that fails beside another is tried once more alone, and told of: docs/decisions/0014-second-try.md
+# a live test that fails beside another is tried once more alone, and told of: docs/decisions/0015-second-try.md
 LIVE = $(BIN)/python tests/twice.py -m "live and not drill" -n 2 --dist loadfile -rs
 test: lint ## everything once, two tests at a time
 	$(BIN)/python -m pytest -m "not live and not drill" -n 2 --durations=5 -rs
