@@ -18,6 +18,7 @@ from rankpulse.core.records import Finding, Incident, Member
 from rankpulse.core.resumption import steps
 from rankpulse.core.settings import Settings
 from rankpulse.core.stacks import ranks_in_words
+from rankpulse.core.stages import GOING_ON
 
 ONE_BY_ONE: Final = 4  # culprits; more are counted
 TRAIL_MAX: Final = 60
@@ -168,6 +169,10 @@ def _times(i: Incident) -> Iterator[str]:
         yield f"resumed from step {i.resumed_from_step}{lost}"
     if i.restarts:
         yield f"{i.restarts} restart" + ("s" if i.restarts > 1 else "")
+    spent = sorted(((s, name) for name, s in i.lost_s.items() if name != GOING_ON), reverse=True)
+    if spent:
+        told = ", ".join(f"{name.replace('_', ' ')} {s:.1f} s" for s, name in spent)
+        yield f"cost its run {sum(s for s, _ in spent):.1f} s{' so far' if i.state == 'open' else ''}: {told}"
 
 
 def who(member: Member) -> str:

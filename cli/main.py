@@ -10,6 +10,7 @@ from rankpulse.cli import acting
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
+from rankpulse.cli.ledger import ledger_app
 from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ In production:
   rankpulse agent   --store etcd1:2379 --store etcd2:2379     on every node
   rankpulse run --nnodes 2 --nproc-per-node 8 train.py        a job, as with torchrun; the same line on every node
   rankpulse doctor                                            what is missing on this machine
+  rankpulse plan --gpus 256 --days 7                          what will fail, how often to save, what is lost
 \b
 When something happened:
   rankpulse status
@@ -70,6 +72,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(ckpt_app, name="ckpt")
 app.add_typer(acting.breaker_app, name="breaker")
 app.add_typer(webhook_app, name="webhook")
+app.add_typer(ledger_app, name="ledger")
 
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]
@@ -461,6 +464,49 @@ def dashboards(
     from rankpulse.cli.dashboards import run
 
     raise typer.Exit(run(out, check, typer.echo))
+
+
+@app.command()
+def plan(
+    gpus: Annotated[int, typer.Option(min=1, max=10_000_000, help="That the run uses at once.")],
+    days: Annotated[float, typer.Option(help="How long it is to run.")] = 7.0,
+    afr: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Failures per GPU and year that stop the run: 9% or 0.09.")
+    ] = None,
+    chance: Annotated[
+        str | None, typer.Option(metavar="SHARE/DAYS", help="Instead: how likely one GPU fails, as 1%/30d.")
+    ] = None,
+    seen: Annotated[
+        str | None,
+        typer.Option(metavar="FAILURES/GPU_HOURS", help="Instead: what was counted, as `rankpulse ledger show` tells."),
+    ] = None,
+    mtbf_h: Annotated[
+        float | None, typer.Option(metavar="HOURS", help="Instead: mean time between failures of the whole run.")
+    ] = None,
+    save_s: Annotated[float, typer.Option(metavar="SECONDS", help="By how much a save holds up training.")] = 60.0,
+    restart_s: Annotated[
+        float, typer.Option(metavar="SECONDS", help="From a failure until it trains again, without steps done again.")
+    ] = 300.0,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the time lost over the interval between saves.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What to expect of a run before it starts: failures, how often to save, and the time that is lost.
+
+    Without a rate it takes what Meta published, a failure per 8,000 GPU hours. Hardware is a part of what stops runs:
+    of Llama 3's unexpected interruptions 78 %. So take --afr of all that stops yours, not of the GPU alone; better,
+    --seen from `rankpulse ledger show`, which has an interval. Every failure stops the whole run, and comes by itself.
+
+    \b
+    Example: rankpulse plan --gpus 256 --days 7 --afr 9% --save-s 180 --plot
+    Example: rankpulse plan --gpus 256 --days 7 --chance 1%/30d
+    Example: rankpulse plan --gpus 256 --seen 12/96000
+    Example: rankpulse plan --gpus 512 --mtbf-h 3 --save-s 300 --restart-s 600 --json
+    """
+    from rankpulse.cli import plan as room
+    from rankpulse.cli.plan_rate import Asked
+
+    asked = Asked(gpus, days, afr, chance, seen, mtbf_h, save_s, restart_s)
+    room.run(asked, as_json=as_json, plot=plot)
 
 
 @bench_app.command("pulse")

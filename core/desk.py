@@ -15,6 +15,7 @@ from rankpulse.core.diagnosis import Diagnosis, nodes_of
 from rankpulse.core.fold import Folder
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
+from rankpulse.core.lost_time import LostTime
 from rankpulse.core.settings import Settings
 from rankpulse.core.telling import in_words
 from rankpulse.core.views import RoundView, RunView
@@ -40,10 +41,12 @@ class Desk:
         self.unwanted: list[str] = []  # keys that must not be written after all
         self._opened = 0
         self.budgets = Budgets(self)
+        self.lost_time = LostTime(self)
 
     def begin(self, now: float, at: float, epoch: int) -> None:
         if epoch != self.epoch:
             self._opened = 0
+            self.lost_time.new_term()
         self.now, self.at, self.epoch, self.wanted, self.unwanted = now, at, epoch, [], []
 
     def want(self, key: str, record: r.Record, reason: str, *, once: bool = False) -> None:
@@ -172,7 +175,11 @@ class Desk:
     def close(self, incident: r.Incident, outcome: str, text: str) -> r.Incident:
         self.folder.say("info", f"incident {incident.id} closed, {outcome}: {text}")
         elapsed = self.now - self.book.began.get(incident.id, self.now)
-        incident = self.change(incident, lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=self.at))
+        incident = self.change(
+            incident,
+            lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=self.at),
+            self.lost_time.settled,
+        )
         incident = self.announce(incident)
         run = self.folder.fleet.runs.get(incident.run_uid)
         self.folder.memory.closed(incident, run.clocks.typical_step_s() if run is not None else None)

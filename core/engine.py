@@ -25,6 +25,7 @@ _OURS = frozenset(  # what a leader writes
     {
         r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon,
         r.Outgoing, r.Breaker, r.Maintenance, r.Spent, r.Finding,
+        r.LedgerOrigin, r.LedgerEntry, r.LedgerDay, r.LedgerPast,
     }
 )  # fmt: skip
 # The breaker before all: who finds an incident must not act on what it has stopped. What evidence came to before the
@@ -48,6 +49,7 @@ class Engine:
         self._sent: dict[str, r.Record] = {}
         self._lines: list[ev.Say] = []
         self._blind_said = self.sight.reason
+        self._new_term = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.Seen: self._seen,
             ev.Gone: self._gone,
@@ -81,6 +83,7 @@ class Engine:
         self._say_sight(now, was_asleep_s)
         if grace is not None:
             self.folder.renew_deadlines(now, grace)
+        self._count(now, at)
         lines, self._lines = self._lines, []
         if self.epoch is None:
             return tuple(lines)
@@ -97,6 +100,21 @@ class Engine:
         questions: tuple[ev.Action, ...] = (*self.folder.dossiers.take_due(), *self.folder.diagnoses.take_due())
         erasures = [ev.Erase(key, "folded") for key in self.folder.take_folded()]
         return (*lines, *self.folder.take_lines(), *writes, *erasures, *looks, *questions, *posts)
+
+    def _count(self, now: float, at: float) -> None:
+        """Every monitor counts what it sees; the leader says it."""
+        exposure = self.folder.exposure
+        if self._new_term and self.epoch is not None:
+            self._new_term = False
+            exposure.took_office(now, at)
+        exposure.sample(
+            self.folder.fleet,
+            now,
+            at,
+            seeing=not self.sight.blind(now),
+            saved=self.folder.checkpoints.of,
+            slow=self.judge.stragglers.told,
+        )
 
     def _missing(self, wanted: Wanted) -> bool:
         """Whether the store lacks this record, as far as it has been seen or sent."""
@@ -151,7 +169,7 @@ class Engine:
         self.sight.back(event.received_at)
 
     def _took_office(self, event: ev.TookOffice) -> None:
-        self.epoch = event.epoch
+        self.epoch, self._new_term = event.epoch, True
         self._sent.clear()
         self.folder.took_office()
         self.sight.restart(event.received_at)

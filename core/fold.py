@@ -15,6 +15,7 @@ from rankpulse.core.diagnosis import STANDSTILLS
 from rankpulse.core.dossiers import Dossiers
 from rankpulse.core.evidence import Answers
 from rankpulse.core.exits import exit_of
+from rankpulse.core.exposure import Exposure
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.fleet_learned import FleetMemory
 from rankpulse.core.fold_beats import BeatFolder
@@ -26,6 +27,7 @@ from rankpulse.core.fold_numbers import NumbersFolder
 from rankpulse.core.fold_outbox import OutboxFolder
 from rankpulse.core.incidents import PASSED, Book
 from rankpulse.core.keys import Keys
+from rankpulse.core.ledger_book import LedgerBook
 from rankpulse.core.modes import Modes
 from rankpulse.core.settings import Settings
 from rankpulse.core.suspects import BLIND, LEFT
@@ -63,6 +65,8 @@ class Folder:
         self.numbers = NumbersFolder()
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
+        self.ledger = LedgerBook(keys)
+        self.exposure = Exposure(settings.detect.heartbeat_interval_s)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         believed = settings.gpu.believe_injected
         self.health = HealthFolder(self.fleet, self.say, self.fold, believe_injected=believed)
@@ -98,6 +102,10 @@ class Folder:
             r.Cordon: self.joint.cordon,
             r.Gate: self.joint.gate,
             r.Outgoing: self.outbox.seen,
+            r.LedgerOrigin: self._ledger,
+            r.LedgerEntry: self._ledger,
+            r.LedgerDay: self._ledger,
+            r.LedgerPast: self._ledger,
             r.Launch: self._rendezvous,
             r.Joiner: self._rendezvous,
             r.Meeting: self._rendezvous,
@@ -149,6 +157,8 @@ class Folder:
             self.modes.gone(parsed.kind, parsed.names)
         elif parsed.kind is r.Spent:
             self.spent = None, event.received_at
+        elif parsed.kind in (r.LedgerOrigin, r.LedgerEntry, r.LedgerDay, r.LedgerPast):
+            self.ledger.gone(event.key)
         elif parsed.kind is r.Outgoing:
             self.outbox.gone(parsed.names["event"], parsed.names["target"])
         elif parsed.kind is r.Order:
@@ -212,6 +222,7 @@ class Folder:
         self.health.relisted()
         self.learned.relisted()
         self.outbox.relisted()
+        self.ledger.relisted()
         self.outcomes.clear()
         self.fleet.mark_all_rosters()
         self._erased.clear()
@@ -331,6 +342,12 @@ class Folder:
         if run is not None and passed:
             stall_s = (incident.time_to_detect_s or 0.0) + (incident.time_to_recover_s or 0.0)
             run.clocks.healed(incident.id, stall_s, event.received_at)
+
+    def _ledger(self, record: r.Record, event: ev.Seen, leading: bool) -> None:
+        self.ledger.seen(event.key, record)
+        origin = self.ledger.origin
+        if isinstance(record, r.LedgerDay) and origin is not None and record.origin == origin.origin:
+            self.exposure.stored(record, event.received_at, leading=leading)
 
     def _finding(self, finding: r.Finding, event: ev.Seen, leading: bool) -> None:
         self.findings[finding.id] = finding

@@ -32,6 +32,7 @@ class Following:
             if incident.run_uid and run is None:
                 self._let_go(incident, book_of.RUN_ENDED, "the run is not known any more")
             return
+        incident = self._desk.lost_time.follow(incident, run)
         later = run.current.number - incident.round
         if later > 0 and later != incident.restarts:
             by = self._by(incident, run)

@@ -23,6 +23,7 @@ from rankpulse.core.gpu_incidents import GpuIncidents
 from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
+from rankpulse.core.ledger_keeping import LedgerKeeping
 from rankpulse.core.non_finite_judge import NonFinite
 from rankpulse.core.ordering import Ordering
 from rankpulse.core.orders import Orders
@@ -64,7 +65,8 @@ class Judge:
         self._ceilings = Ceilings(self._desk)
         self.stragglers = Stragglers(settings.detect)
         self._following = Following(self._desk, self._watch.verdicts, self._orders)
-        self._tidy = Tidy(self._desk, self._suspicions)
+        self._ledger = LedgerKeeping(self._desk)
+        self._tidy = Tidy(self._desk, self._suspicions, self._ledger)
         self._broken: set[str] = set()
         self._orphaned: set[str] = set()
         self._settled: set[str] = set()  # runs judged at this tick, standstills and all
@@ -109,6 +111,7 @@ class Judge:
         self._tidy.checkpoints()
         self._tidy.fleet()
         self._tidy.learned()
+        self._ledger.judge()
         self._desk.budgets.keep()
         self._tidy.orders(self._settled)
         self._tidy.forget()

@@ -172,6 +172,23 @@ class Keys:
     def meeting(self, run_uid: str, round_: int) -> str:
         return f"{self.rdzv()}{_run_name(run_uid)}/rounds/{round_:06d}"
 
+    def ledger(self) -> str:
+        return f"{self.prefix}ledger/"
+
+    def ledger_origin(self) -> str:
+        return f"{self.ledger()}origin"
+
+    def ledger_entry(self, closed_at: float, incident: str) -> str:
+        """In order of time."""
+        name = f"{min(max(round(closed_at * 1000), 0), 10**13 - 1):013d}-{check_name(incident, 'incident')}"
+        return f"{self.ledger()}entries/{check_name(name, 'incident')}"
+
+    def ledger_day(self, day: str, origin: str) -> str:
+        return f"{self.ledger()}days/{check_name(f'{day}.{origin}', 'day')}"
+
+    def ledger_past(self, origin: str) -> str:
+        return f"{self.ledger()}past/{check_name(origin, 'origin')}"
+
     def parse(self, key: str) -> Parsed | None:
         """What `key` holds, or None when it is not a record of ours (canary, epoch, unknown)."""
         known = self._beats.get(key)
@@ -244,6 +261,15 @@ def _order_key(parts: list[str]) -> Parsed:
     return Parsed(records.Order, {"run_uid": parts[1], "round": int(parts[2]), "kind": parts[3]})
 
 
+def _ledger_key(parts: list[str]) -> Parsed | None:
+    what, name = parts[1], parts[2]
+    if what == "entries" and name[13:14] == "-":
+        return Parsed(records.LedgerEntry, {"id": name[14:]}) if name[:13].isdigit() else None
+    if what == "days" and name[10:11] == ".":
+        return Parsed(records.LedgerDay, {"day": name[:10], "origin": name[11:]})
+    return Parsed(records.LedgerPast, {"origin": name}) if what == "past" else None
+
+
 def _one_of(name: str, kinds: dict[str, type[records.Record]]) -> Parsed | None:
     kind = kinds.get(name)
     return Parsed(kind, {}) if kind else None
@@ -290,5 +316,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("policy", 2): lambda parts: _one_of(parts[1], {"arm": records.Arm, "breaker": records.Breaker}),
     ("policy", 3): lambda parts: Parsed(records.RunMode, {"run_uid": parts[2]}) if parts[1] == "runs" else None,
     ("maintenance", 2): lambda parts: Parsed(records.Maintenance, {"node": parts[1]}),
+    ("ledger", 2): lambda parts: _one_of(parts[1], {"origin": records.LedgerOrigin}),
+    ("ledger", 3): _ledger_key,
     ("requests", 2): lambda parts: Parsed(records.Request, {"id": parts[1]}),
 }

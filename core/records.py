@@ -398,6 +398,8 @@ class Incident(Record, frozen=True, kw_only=True):
     signature: str = ""  # what is the same when it happens again; "" where it was not diagnosed from evidence
     bad_step: int = -1  # the first step whose numbers were not finite, -1: it is not about numbers
     faults: tuple[DeviceFault, ...] = ()  # of GPUs, that it is about
+    ranks: int = 0  # of the round, once the incident is over
+    lost_s: dict[str, float] = {}  # of its run's time, by what it went to: see `core.stages`
 
 
 class Before(msgspec.Struct, frozen=True):
@@ -580,6 +582,94 @@ class Gate(Record, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()  # nodes that are dead: not in this round, and not waited for; nobody refuses them
     resume_before_step: int = -1  # a limit that stands for the run, -1: none
     resume_before_round: int = 0  # the round in which it was asked for
+
+
+# --- the ledger: what happened and for how long nothing did, over months
+
+
+class LedgerOrigin(Record, frozen=True, kw_only=True):
+    """`ledger/origin`: when this store's ledger was begun, as a name. A store that was deleted begins another."""
+
+    origin: str
+    at: float
+
+
+class LedgerEntry(Record, frozen=True, kw_only=True):
+    """`ledger/entries/<closed, UTC ms>-<id>`: an incident that is over. Follows from it, and is created once."""
+
+    id: str  # of the incident
+    klass: str
+    component: str  # what failed: gpu, node, network ...: see `core.ledger`
+    blame: str  # whose fault: machine | network | storage | program | person | observer | unknown
+    outcome: str
+    action: str
+    opened_at: float
+    closed_at: float
+    fault_at: float | None = None
+    run_uid: str = ""  # "" of the fleet
+    run_id: str = ""
+    round: int = -1
+    restarts: int = 0  # rounds begun because of it
+    ranks: int = 0  # that it stopped: a rank is counted as a GPU
+    nodes: tuple[str, ...] = ()
+    node: str = ""  # the one that is to blame, "" where there is no single one
+    rank: int = -1  # likewise
+    gpu: int = -1  # its index on the node, -1: not known
+    pci: str = ""
+    uuid: str = ""
+    confidence: float = 0.0
+    signature: str = ""
+    time_to_detect_s: float | None = None
+    time_to_recover_s: float | None = None
+    lost_s: dict[str, float] = {}
+    lost_steps: int | None = None
+
+
+class NodeShare(msgspec.Struct, frozen=True, array_like=True):
+    """A node's part in a day: seconds in which it was heard, and seconds of ranks that lived on it."""
+
+    node_s: float
+    gpu_s: float
+
+
+class RunShare(msgspec.Struct, frozen=True, array_like=True):
+    """A run's part in a day, in seconds."""
+
+    run_id: str
+    run_s: float  # in which it went on, standstills and restarts included
+    gpu_s: float  # of its ranks that lived
+    checkpoint_s: float  # its saves took, as it says itself
+    straggling_s: float  # it would have gone on faster without its slowest rank
+
+
+class LedgerDay(Record, frozen=True, kw_only=True):
+    """`ledger/days/<day>.<origin>`: what could have failed on a day of UTC, and for how long. Seconds."""
+
+    day: str  # 2026-11-30
+    origin: str
+    at: float  # up to when it counts
+    node_s: float = 0.0
+    gpu_s: float = 0.0
+    run_s: float = 0.0
+    unseen_s: float = 0.0  # in which no monitor saw the cluster: no time of running, nor of silence
+    nodes: dict[str, NodeShare] = {}
+    runs: dict[str, RunShare] = {}
+
+
+class LedgerPast(Record, frozen=True, kw_only=True):
+    """`ledger/past/<origin>`: the sums of what the ledger kept longest and has let go."""
+
+    origin: str
+    at: float
+    entries_upto: str = ""  # the name of the last entry that is in the sums
+    days_upto: str = ""  # the last day that is
+    failures: dict[str, int] = {}  # by `<class>/<component>`
+    lost_s: dict[str, float] = {}  # by what it went to
+    lost_gpu_s: dict[str, float] = {}
+    node_s: float = 0.0
+    gpu_s: float = 0.0
+    run_s: float = 0.0
+    unseen_s: float = 0.0
 
 
 # --- the rendezvous: written by agents, under rdzv/

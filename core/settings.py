@@ -160,6 +160,15 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     breaker_share: float = 0.4  # more of the nodes than this, and two, silent or cordoned by rankpulse: all acting ends
 
 
+class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long failures and running time are kept, and where they are exported to."""
+
+    days_kept: int = 400  # days with a record; older ones are kept as sums
+    entries_kept: int = 5000  # incidents that are over; the oldest beyond them likewise
+    export_dir: str = ""  # where the leading monitor exports to, beside the store; "": nowhere
+    export_every_s: float = 300.0  # at most so old is the export; an incident that is over is exported sooner
+
+
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who is told of events outside, and how long that is tried."""
 
@@ -185,6 +194,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     monitor: MonitorSettings = MonitorSettings()
     policy: PolicySettings = PolicySettings()
     webhook: WebhookSettings = WebhookSettings()
+    ledger: LedgerSettings = LedgerSettings()
 
 
 PRESETS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
@@ -278,6 +288,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "monitor": MonitorSettings,
     "policy": PolicySettings,
     "webhook": WebhookSettings,
+    "ledger": LedgerSettings,
 }
 CANARY_EVERY_S: Final = 1.0  # how often a monitor writes its own key
 _DAY_S: Final = 86400.0
@@ -321,6 +332,9 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "webhook.retry_s": (0.1, 3600),
     "webhook.retry_max_s": (0.1, 3600),
     "webhook.give_up_after_s": (1, 30 * _DAY_S),
+    "ledger.days_kept": (1, 10_000),
+    "ledger.entries_kept": (100, 1_000_000),
+    "ledger.export_every_s": (1, _DAY_S),
     "policy.backoff_s": (0, 3600),
     "policy.orders_per_node": (0, 1_000_000),
     "policy.orders_per_fleet": (0, 1_000_000),

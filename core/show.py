@@ -9,6 +9,7 @@ from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.phases import clock_of
 from rankpulse.core.records import Cordon
 from rankpulse.core.show_health import health
+from rankpulse.core.show_ledger import ledger
 from rankpulse.core.show_outbox import outbox
 from rankpulse.core.show_silence import actions_stopped, conviction, suspicion
 from rankpulse.core.stragglers import Straggler
@@ -53,6 +54,7 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
             if run.rounds
         },
         "outbox": outbox(engine, now),
+        "ledger": ledger(engine),
         "incidents": [msgspec.to_builtins(i) for i in sorted(engine.book, key=lambda i: (i.opened_at, i.id))],
     }
 

@@ -9,6 +9,7 @@ from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
+from rankpulse.core.ledger_keeping import LedgerKeeping
 from rankpulse.core.suspicion import COLLECT, Suspicions
 from rankpulse.core.views import RoundView, RunView
 
@@ -21,8 +22,8 @@ TOLD_S = 30.0  # what nodes told directly is kept for so long when its order is 
 class Tidy:
     """One per judge."""
 
-    def __init__(self, desk: Desk, suspicions: Suspicions) -> None:
-        self._desk, self._suspicions = desk, suspicions
+    def __init__(self, desk: Desk, suspicions: Suspicions, ledger: LedgerKeeping) -> None:
+        self._desk, self._suspicions, self._ledger = desk, suspicions, ledger
 
     def release(self, run: RunView, round_: RoundView) -> None:
         """Exits may go once an incident *in the store* cites them, or when the round is long past and judged.
@@ -157,8 +158,10 @@ class Tidy:
         """History is bounded: what is closed for long goes, from memory and from the store."""
         desk, folder = self._desk, self._desk.folder
         for id_ in desk.book.closed_beyond(INCIDENTS_KEPT):
-            desk.book.drop(id_)
-            folder.fold(desk.keys.incident(id_))
+            incident = desk.book.get(id_)
+            if incident is None or self._ledger.stands(incident):
+                desk.book.drop(id_)
+                folder.fold(desk.keys.incident(id_))
         old = set(desk.book.closed_beyond(FINDINGS_KEPT))
         for id_ in folder.findings:
             if desk.book.get(id_) is None or id_ in old:

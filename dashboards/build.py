@@ -13,9 +13,13 @@ HEAD: Final = "# Made by `make dashboards` from dashboards/rules.py: change it t
 
 def built() -> dict[str, bytes]:
     """Every file by its path below the folder."""
-    from rankpulse.dashboards import fleet, rules, run
+    from rankpulse.dashboards import fleet, reliability, rules, run
 
-    boards = {"rankpulse-fleet.json": fleet.build(), "rankpulse-run.json": run.build()}
+    boards = {
+        "rankpulse-fleet.json": fleet.build(),
+        "rankpulse-reliability.json": reliability.build(),
+        "rankpulse-run.json": run.build(),
+    }
     files = {name: json.dumps(board, indent=1, sort_keys=True) + "\n" for name, board in boards.items()}
     files["rules/rankpulse.yml"] = HEAD + as_yaml(rules.build())
     return {name: text.encode() for name, text in files.items()}

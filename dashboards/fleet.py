@@ -30,7 +30,7 @@ def build() -> dict[str, Any]:
                 every=True,
             ),
         ],
-        [b.link("Runs", "rankpulse-run")],
+        [b.link("Runs", "rankpulse-run"), b.link("Reliability", "rankpulse-reliability")],
         [
             _trust(),
             _wrong(),

@@ -329,6 +329,26 @@ STORE: Final = (
         "The store refuses what the leader writes, or is too slow. Each decision is taken anew until it succeeds.",
     ),
 )
+LEDGER: Final = (
+    Alert(
+        "RankpulseLedgerLost",
+        f"max by (cluster) ({ask('rankpulse_ledger_missing')}) > 0",
+        "5m",
+        WARNING,
+        f"the store has lost {{{{ $value }}}} records of its ledger{IN_CLUSTER}",
+        "It was deleted, or restored from an old copy. The monitor's log names the command that brings back what was "
+        "exported.",
+    ),
+    Alert(
+        "RankpulseLedgerNotExported",
+        f"sum by (cluster) (increase({ask('rankpulse_ledger_exports', FAILED)}[30m])) > 1",
+        "10m",
+        WARNING,
+        f"the ledger cannot be exported{IN_CLUSTER}",
+        "Its directory is full, missing or not ours. The store keeps it meanwhile; what happens to the store happens "
+        "to the ledger.",
+    ),
+)
 GROUPS: Final[dict[str, tuple[Alert, ...]]] = {
     "rankpulse-watch": WATCH,
     "rankpulse-nodes": NODES,
@@ -336,6 +356,7 @@ GROUPS: Final[dict[str, tuple[Alert, ...]]] = {
     "rankpulse-jobs": JOBS,
     "rankpulse-checkpoints": CHECKPOINTS,
     "rankpulse-store": STORE,
+    "rankpulse-ledger": LEDGER,
 }
 ALERTS: Final = tuple(alert for group in GROUPS.values() for alert in group)
 

@@ -25,6 +25,7 @@ from rankpulse.monitor.diagnoser import Diagnoser
 from rankpulse.monitor.election import Election
 from rankpulse.monitor.executor import Executor
 from rankpulse.monitor.http import Pages, PortTaken
+from rankpulse.monitor.ledger_export import LedgerExport
 from rankpulse.monitor.loop import Heard, Loop
 from rankpulse.monitor.metrics import registry
 from rankpulse.monitor.prober import Prober
@@ -119,7 +120,8 @@ class Monitor:
             helpers=(self.asker, self.diagnoser),
         )
         upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
-        return [self.loop.run(), canary.run(), self.election.run(), upkeep.run()]
+        export = LedgerExport(settings.ledger, keys, self.engine.folder.ledger, clock, self.vitals, leads=self._leads)
+        return [self.loop.run(), canary.run(), self.election.run(), upkeep.run(), export.run()]
 
     def _hear(self, answer: Heard) -> None:
         if self.loop is not None:

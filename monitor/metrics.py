@@ -14,7 +14,8 @@ from rankpulse.core import events as ev
 from rankpulse.core import policy
 from rankpulse.core import verdict as v
 from rankpulse.core.catalogue import MONITOR
-from rankpulse.monitor import executor
+from rankpulse.core.ledger import PLANNED, usual
+from rankpulse.monitor import executor, ledger_export
 from rankpulse.monitor.vitals import Vitals
 
 Sample: TypeAlias = tuple[tuple[str, ...], float]  # label values, value
@@ -45,6 +46,7 @@ ASKED: Final = ("told", "nothing")
 GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
 POSTS: Final = (ev.TAKEN, ev.FAILED, ev.GONE, ev.UNSENT)
+EXPORTS: Final = (ledger_export.OK, ledger_export.FAILED)
 PROBES: Final = (ev.ANSWERED, ev.ACCEPTED, ev.REFUSED, ev.SILENT, ev.UNABLE)
 ACTIONS: Final = tuple(
     (kind, result)
@@ -223,6 +225,36 @@ def _attempts(view: View, vitals: Vitals) -> Iterator[Sample]:
     yield from ((labels, float(n)) for labels, n in {**zeros, **vitals.posts}.items())
 
 
+def _failures(view: View, vitals: Vitals) -> Iterator[Sample]:
+    zeros = dict.fromkeys(f"{klass}/{usual(klass)}" for klass in CLASSES if klass not in PLANNED)
+    for name in {**zeros, **view["ledger"]["failures"]}:
+        klass, _, component = name.partition("/")
+        yield (klass, component), float(view["ledger"]["failures"].get(name, 0))
+
+
+def _ledger_sum(field: str) -> "Source":
+    return lambda view, vitals: _one(view["ledger"][field])
+
+
+def _ledger_causes(field: str) -> "Source":
+    return lambda view, vitals: (((cause,), float(s)) for cause, s in view["ledger"][field].items())
+
+
+def _between_failures(view: View, vitals: Vitals) -> Iterator[Sample]:
+    """Bounds that are infinite have no sample."""
+    for component, bounds in view["ledger"]["between_failures_gpu_s"].items():
+        yield from (((component, bound), float(s)) for bound, s in bounds.items() if s is not None)
+
+
+def _run_lost(view: View, vitals: Vitals) -> Iterator[Sample]:
+    for uid, run in view["ledger"]["runs"].items():
+        yield from (((uid, cause), float(s)) for cause, s in run["lost_s"].items())
+
+
+def _run_share(field: str) -> "Source":
+    return lambda view, vitals: _rows(view["ledger"]["runs"], lambda run: run[field])
+
+
 Source: TypeAlias = Callable[[View, Vitals], Iterable[Sample]]
 
 SOURCES: Final[Mapping[str, Source]] = {
@@ -290,6 +322,20 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_webhook_waiting": _targets("waiting"),
     "rankpulse_webhook_dead": _targets("dead"),
     "rankpulse_webhook_attempts": _attempts,
+    "rankpulse_ledger_failures": _failures,
+    "rankpulse_ledger_lost_seconds": _ledger_causes("lost_s"),
+    "rankpulse_ledger_lost_gpu_seconds": _ledger_causes("lost_gpu_s"),
+    "rankpulse_ledger_gpu_seconds": _ledger_sum("gpu_s"),
+    "rankpulse_ledger_node_seconds": _ledger_sum("node_s"),
+    "rankpulse_ledger_run_seconds": _ledger_sum("run_s"),
+    "rankpulse_ledger_unseen_seconds": _ledger_sum("unseen_s"),
+    "rankpulse_mtbf_gpu_seconds": _between_failures,
+    "rankpulse_ledger_entries": _ledger_sum("entries"),
+    "rankpulse_ledger_missing": lambda view, vitals: _one(vitals.ledger_missing),
+    "rankpulse_ledger_exports": _counted(lambda vitals: vitals.exports, EXPORTS),
+    "rankpulse_run_lost_seconds": _run_lost,
+    "rankpulse_run_effective_ratio": _run_share("ettr"),
+    "rankpulse_run_goodput_ratio": _run_share("goodput"),
     "rankpulse_time_to_detect_seconds": _last_of_class("time_to_detect_s"),
     "rankpulse_time_to_recover_seconds": _last_of_class("time_to_recover_s"),
 }

@@ -35,6 +35,8 @@ class Vitals:
 
     probes: Counter[str] = field(default_factory=Counter)  # direct looks that the engine asked for, by answer
     probe_s: float | None = None  # how long the last one took
+    exports: Counter[str] = field(default_factory=Counter)  # of the ledger, by result
+    ledger_missing: int = 0  # records that were exported and that the store has lost
     posts: Counter[tuple[str, str]] = field(default_factory=Counter)  # attempts to tell webhooks, by target and outcome
 
     def note(self, key: str, record: Record) -> None:

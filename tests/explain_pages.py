@@ -191,6 +191,7 @@ def death() -> tuple[Incident, None]:
         action="restart",
         action_reason="armed",
         time_to_recover_s=41.0,
+        lost_s={"recomputation": 5.0, "start": 39.0, "stop": 2.0},
         resumed_from_step=800,
         lost_steps=10,
         restarts=1,

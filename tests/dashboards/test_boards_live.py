@@ -213,6 +213,9 @@ async def test_the_story_is_told(scene: Scene) -> None:
         "max(rankpulse_restarts_total{by='torchelastic'})": "1",
         "sum(rankpulse_incidents_open)": "0",
         f"max(rankpulse_run_restarts{{run_uid='{scene.run_uid}'}})": "1",
+        "sum(rankpulse_ledger_failures_total{class='worker_dead'})": "1",
+        "sum(rankpulse_ledger_lost_seconds_total{cause='start'}) > bool 0": "1",
+        f"max(rankpulse_run_effective_ratio{{run_uid='{scene.run_uid}'}}) < bool 1": "1",
         f"max(rankpulse_run_round{{run_uid='{scene.run_uid}'}})": "2",
         f"sum(rankpulse_run_ranks_in_phase{{run_uid='{scene.run_uid}'}})": "4",
     }

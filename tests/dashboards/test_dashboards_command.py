@@ -19,9 +19,9 @@ def test_it_writes_and_checks(tmp_path: Path) -> None:
     assert command("--out", str(out), "--check")[0] == 1
     assert not out.exists()
     code, told, _ = command("--out", str(out))
-    assert (code, told.count("written")) == (0, 3)
+    assert (code, told.count("written")) == (0, 4)
     assert command("--out", str(out), "--check")[0] == 0
-    assert command("--out", str(out))[1].count("unchanged") == 3
+    assert command("--out", str(out))[1].count("unchanged") == 4
     board = out / "rankpulse-fleet.json"
     assert json.loads(board.read_text())["uid"] == "rankpulse-fleet"
     board.write_text("{}")

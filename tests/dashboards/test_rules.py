@@ -39,6 +39,8 @@ HEALTHY = {
     f"rankpulse_cordons{{{M1}}}": OFF,
     f'rankpulse_webhook_waiting{{{M1}, target="pager"}}': OFF,
     f'rankpulse_webhook_dead{{{M1}, target="pager"}}': OFF,
+    f"rankpulse_ledger_missing{{{M1}}}": OFF,
+    f'rankpulse_ledger_exports_total{{{M1}, result="failed"}}': OFF,
     f"rankpulse_store_alarms{{{M1}}}": OFF,
     f"rankpulse_store_db_bytes{{{M1}}}": "20000000+0x480",
     f'rankpulse_node_suspect{{{M1}, node="n1"}}': OFF,
@@ -234,6 +236,31 @@ CASES: list[Case] = [
         {"RankpulseWebhookFails"},
     ),
     ("a target is told late", {f'rankpulse_webhook_waiting{{{M1}, target="pager"}}': "0x4 2x20 0x480"}, "12m", set()),
+    # --- the ledger
+    (
+        "the store has lost its history",
+        {f"rankpulse_ledger_missing{{{M1}}}": "0x4 31x480"},
+        "8m",
+        {"RankpulseLedgerLost"},
+    ),
+    (
+        "the history was brought back at once",
+        {f"rankpulse_ledger_missing{{{M1}}}": "0x4 31x8 0x480"},
+        "8m",
+        set(),
+    ),
+    (
+        "the export fails and fails",
+        {f'rankpulse_ledger_exports_total{{{M1}, result="failed"}}': "0x4 1x20 2x20 3x20 4x480"},
+        "25m",
+        {"RankpulseLedgerNotExported"},
+    ),
+    (
+        "one export failed",
+        {f'rankpulse_ledger_exports_total{{{M1}, result="failed"}}': "0x4 1x480"},
+        "25m",
+        set(),
+    ),
     # --- the store
     ("etcd is full", {f"rankpulse_store_alarms{{{M1}}}": ON}, "1m", {"RankpulseStoreAlarm"}),
     ("etcd's file grows", {f"rankpulse_store_db_bytes{{{M1}}}": "1700000000+0x480"}, "12m", {"RankpulseStoreGrows"}),

@@ -93,6 +93,7 @@ class Play:
             ("kill orders", len(fleet.ordered("kill")), story.kills),
             ("incidents", incidents, sorted(story.incidents)),
             ("effects", effects, story.told),
+            ("ledger entries", sorted(self._entered()), sorted(i.id for i in fleet.incidents() if i.state == "closed")),
             ("decisions told more than once", [d for d, n in self.receiver.decisions().items() if n > 1], []),
         ):
             if is_ != must:
@@ -100,6 +101,10 @@ class Play:
         if not found and not story.holds(fleet):
             found.append("what the story asks for does not hold")
         return found
+
+    def _entered(self) -> list[str]:
+        """The incident of each entry that was ever written to the ledger."""
+        return [key.rsplit("/", 1)[-1][14:] for key, _ in self.fleet.written(f"{self.fleet.keys.ledger()}entries/")]
 
 
 class Came(NamedTuple):

@@ -80,6 +80,18 @@ STATE: dict[str, Any] = {
         },
         "r0": {"outcome": "finished"},
     },
+    "ledger": {
+        "entries": 3,
+        "failures": {"gpu_fault/gpu": 2, "worker_dead/program": 1},
+        "between_failures_gpu_s": {"all": {"best": 9600.0, "low": 4000.0, "high": None}},
+        "lost_s": {"stop": 4.0},
+        "lost_gpu_s": {"stop": 32.0},
+        "node_s": 7200.0,
+        "gpu_s": 28800.0,
+        "run_s": 3600.0,
+        "unseen_s": 12.0,
+        "runs": {"r1": {"lost_s": {"stop": 4.0}, "ettr": 0.75, "goodput": None}},
+    },
     "incidents": [
         {
             "klass": "worker_dead",
@@ -184,6 +196,23 @@ async def test_figures_of_a_run_are_made_from_its_ranks_and_incidents(site: Site
     assert of_runs(families["rankpulse_run_stragglers"]) == {"r1": 1, "r2": 0}
     [straggler] = families["rankpulse_run_straggler_ratio"].samples
     assert (straggler.labels, straggler.value) == ({"run_uid": "r1", "node": "n1", "rank": "1"}, 1.5)
+
+
+async def test_figures_of_the_ledger_are_its_sums(site: Site) -> None:
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    rows = families["rankpulse_ledger_failures"].samples
+    failures = {(row.labels["class"], row.labels["component"]): row.value for row in rows}
+    assert failures["gpu_fault", "gpu"] == 2
+    assert failures["worker_dead", "program"] == 1
+    assert failures["node_dead", "node"] == 0, "it is there before it happens"
+    assert ("drain", "person") not in failures, "planned"
+    assert by_label(families["rankpulse_ledger_lost_gpu_seconds"]) == {"stop": 32.0}
+    assert by_label(families["rankpulse_ledger_exports"]) == {"ok": 0, "failed": 0}
+    assert by_label(families["rankpulse_mtbf_gpu_seconds"]) == {"best": 9600.0, "low": 4000.0}
+    assert families["rankpulse_ledger_gpu_seconds"].samples[0].value == 28800.0
+    assert of_runs(families["rankpulse_run_effective_ratio"]) == {"r1": 0.75}
+    assert of_runs(families["rankpulse_run_goodput_ratio"]) == {}, "unknown is not zero"
 
 
 async def test_figures_of_checkpoints_are_those_that_are_known(site: Site) -> None:
