@@ -29,6 +29,7 @@ _BY_CLASS: Final[Mapping[str, str]] = {
     d.NVLINK_DOMAIN: NVLINK,
     d.OOM: PROGRAM,
     d.NUMERICAL: PROGRAM,
+    d.NON_FINITE: UNKNOWN,  # data, program, or a GPU that computes wrongly
     d.STARTUP_FAILURE: UNKNOWN,
     d.CONTROL_PLANE_DELAY: CONTROL_PLANE,
     d.BREAKER_OPEN: CONTROL_PLANE,
@@ -92,7 +93,7 @@ def entry(incident: Incident, finding: Finding | None = None) -> LedgerEntry:
         nodes=nodes,
         node=nodes[0] if len(nodes) == 1 else "",
         rank=single.rank if single is not None else -1,
-        gpu=_gpu(single.rank, finding) if single is not None else -1,
+        gpu=_gpu(incident, finding),
         confidence=incident.confidence,
         signature=incident.signature,
         time_to_detect_s=incident.time_to_detect_s,
@@ -129,6 +130,12 @@ def day_of(at: float) -> str:
     return f"{year + era * 400 + (month <= 2):04d}-{month:02d}-{day:02d}"
 
 
-def _gpu(rank: int, finding: Finding | None) -> int:
-    found = (one.gpu for one in finding.culprits if one.rank == rank and one.gpu is not None) if finding else iter(())
-    return next(found, -1)
+def _gpu(incident: Incident, finding: Finding | None) -> int:
+    """The number of the one GPU that it is about on its node; -1: none, several, or nobody knows."""
+    told = {(row.node, row.index) for row in incident.faults if row.bus}
+    if told:
+        return told.pop()[1] if len(told) == 1 else -1
+    if finding is None or len(incident.culprits) != 1:
+        return -1
+    rank = incident.culprits[0].rank
+    return next((one.gpu for one in finding.culprits if one.rank == rank and one.gpu is not None), -1)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,7 +18,7 @@ from rankpulse.core.records import GPU_FAULT
 from rankpulse.store.memory import MemoryStore
 
 pytestmark = pytest.mark.live
-QUICK = {"poll_s": 1.0, "slow_poll_s": 1.0, "call_timeout_s": 2.0, "retry_s": 60.0, "publish_s": 1.0}
+QUICK = {"poll_s": 1.0, "slow_poll_s": 1.0, "call_timeout_s": 2.0, "retry_s": 60.0, "publish_s": 1.0, "kernel_log": ""}
 BEAT_S = 0.2
 
 
@@ -44,7 +45,7 @@ async def _level(desk: Desk, gpu: int) -> str:
 
 @pytest.mark.parametrize("gpu", [QUICK, pytest.param({}, id="as-shipped", marks=pytest.mark.drill)])
 async def test_a_gpu_that_blocks_costs_no_beat_and_no_other_gpu(
-    run_dir: str, store: MemoryStore, stub: NvmlStub, gpu: dict[str, float]
+    run_dir: str, store: MemoryStore, stub: NvmlStub, gpu: dict[str, Any]
 ) -> None:
     """Its calls block for as long as the test lasts: nothing may wait for that."""
     async with Desk(run_dir, store, devices=eight(), gpu=gpu, beat_s=BEAT_S).at_work() as desk:
