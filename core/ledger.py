@@ -94,7 +94,7 @@ def entry(incident: Incident, finding: Finding | None = None) -> LedgerEntry:
         nodes=nodes,
         node=nodes[0] if len(nodes) == 1 else "",
         rank=single.rank if single is not None else -1,
-        gpu=device.index,
+        gpu=device.gpu,
         pci=device.bus,
         uuid=device.uuid,
         confidence=incident.confidence,
@@ -136,7 +136,7 @@ def day_of(at: float) -> str:
 class _Device(NamedTuple):
     """The one GPU that it is about; -1 and empty: none, several, or nobody knows."""
 
-    index: int = -1
+    gpu: int = -1
     bus: str = ""
     uuid: str = ""
 
