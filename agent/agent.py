@@ -27,6 +27,7 @@ from rankpulse.agent.launchers import Launchers
 from rankpulse.agent.ledger import Ledger
 from rankpulse.agent.log import Log
 from rankpulse.agent.node_faults import NodeFaults
+from rankpulse.agent.numbers import Numbers
 from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.preflight_look import Look
 from rankpulse.agent.probe import ProbeServer
@@ -48,7 +49,7 @@ from rankpulse.store.api import Store, StoreError
 EXIT_OK: Final = 0
 EXIT_BAD: Final = 2  # settings or directories that cannot serve
 EXIT_TAKEN: Final = 3  # another agent has the name or the directory
-_STATES_EVERY_S: Final = 0.25
+_STATES_EVERY_S: Final = 0.5
 _FIRST_SCAN_S: Final = 5.0
 _FAREWELL_S: Final = 3.0
 _RETRY_S: Final = 1.0
@@ -122,6 +123,7 @@ class Agent:
         emit = self.outbox.add
         launchers = Launchers(emit, self._remember)
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
+        self.numbers = Numbers(self.workers, emit, self._log, self._clock.monotonic)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
         self._settled = False
         self._watch_hardware(emit)
@@ -135,8 +137,9 @@ class Agent:
         self.probe = self._probe_server() if self._settings.probe.listen else None
         probes = self.probe.counts if self.probe else {}
         self._report = Report(
-            self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, probes
-        )
+            self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, self.numbers,
+            probes,
+        )  # fmt: skip
         listen, sessions = self._settings.agent.listen, self.together.sessions()
         self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions, self.probe)
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
@@ -311,6 +314,7 @@ class Agent:
             self._kept_up("gpu", self.gpus.run),
             *([self._kept_up(kmsg.SOURCE, self._follow_kernel_log)] if self._settings.gpu.kernel_log else []),
             self._kept_up("machine", self._host_watch.run),
+            self._kept_up("numbers", self._numbers_for_ever),
         ]
 
     async def _kept_up(self, source: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -392,7 +396,7 @@ class Agent:
 
     async def _scan(self) -> None:
         """Look for new slots, in a thread: a process in trouble can hold up whoever reads its /proc files."""
-        if self._scan_began is not None:
+        if self._scan_began is not None or self._scanner.quiet():
             return
         self._scan_began = self._clock.monotonic()
         try:
@@ -404,6 +408,14 @@ class Agent:
             self._arrivals.take(findings, self._clock.monotonic())
         finally:
             self._scan_began = None
+
+    async def _numbers_for_ever(self) -> None:
+        """Apart from beats: they rest while the store is away, and must not fail with this."""
+        while True:
+            self.workers.readings()
+            self.numbers.look(self.publisher.inc)
+            self._able("numbers", "")
+            await asyncio.sleep(self._settings.detect.heartbeat_interval_s)
 
     async def _states_for_ever(self) -> None:
         while True:

@@ -110,10 +110,12 @@ class GpuBooks:
             self.fault(said.bus, said.data, f"Xid {said.data}: {known.meaning}", action, known.role, at, said.times)
 
     # -- what others tell ---------------------------------------------------------------------------------------
-    def fault(self, bus: str, code: int, words: str, action: str, role: str, at: float, count: int = 1) -> None:
+    def fault(
+        self, bus: str, code: int, words: str, action: str, role: str, at: float, count: int = 1, source: str = "nvml"
+    ) -> None:
         """An Xid, once for all that told of it. `bus`: dddd:bb:dd."""
         gpu = self.known(bus)  # not asked for: a container hears of GPUs that are not its own
-        self.told(gpu.fault(code, words, action, role, at, count), gpu)
+        self.told(gpu.fault(code, words, action, role, at, count, source), gpu)
         self.plan.soon(bus, self.clock.monotonic())
 
     def stuck(self, bus: str, for_s: float, where: str) -> None:

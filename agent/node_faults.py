@@ -11,7 +11,7 @@ from rankpulse.core import fault_advice
 from rankpulse.core import kernel_reading as kr
 from rankpulse.core import xid_catalogue as catalogue
 from rankpulse.core.fault_book import Book
-from rankpulse.core.faults import NVML, Fault, Key, Seen
+from rankpulse.core.faults import INJECTED, KERNEL, NVML, Fault, Key, Seen
 from rankpulse.core.health_book import (
     BROKEN,
     CLEAR,
@@ -89,7 +89,8 @@ class NodeFaults:
             self._injected(fault, action, at)
         elif fault.reading.kind in (kr.XID, kr.GPU_LOST) and isinstance(fault.key.code, int) and fault.key.where:
             action = INSPECT if action == catalogue.DECODE else action
-            self.books.fault(fault.key.where, fault.key.code, _words(fault), action, now.role, at, fresh)
+            words, source = _words(fault), _source(fault)
+            self.books.fault(fault.key.where, fault.key.code, words, action, now.role, at, fresh, source)
         elif now.role in (catalogue.CAUSE, catalogue.UNKNOWN):
             self._of_node(fault, action, at)
 
@@ -103,14 +104,15 @@ class NodeFaults:
         if fault.cleared:
             books.of_host(what, CLEAR)
         elif condition is None or action == RESTART_APP:
-            passing = condition or Condition(WATCH, action, _words(fault))
+            passing = condition or Condition(WATCH, action, _words(fault), _source(fault))
             books.told(books.book.passed(what, passing, at))
         else:
             books.told(books.book.found(what, condition, at, counts=True))
 
     def _injected(self, fault: Fault, action: str, at: float) -> None:
         """Somebody wrote it into the log. It is told as such, and nothing is believed of it."""
-        finding = Finding(_what(fault), WATCH, action, _words(fault), at, at, fault.occurrences, cleared_at=at)
+        what, words, times = _what(fault), _words(fault), fault.occurrences
+        finding = Finding(what, WATCH, action, words, at, at, times, cleared_at=at, source=INJECTED)
         if fault.occurrences & (fault.occurrences - 1) == 0:  # a storm of them is no storm of observations
             gpu = self.books.gpus.get(fault.key.where)
             self.books.told([Change(SEEN, finding)], gpu, injected=True)
@@ -124,7 +126,12 @@ def _what(fault: Fault) -> str:
 def _condition(fault: Fault, action: str) -> Condition | None:
     level = _LEVELS.get(INSPECT if action in (catalogue.DECODE, catalogue.STATED) else action)
     where = f" ({fault.key.where})" if fault.key.where else ""
-    return Condition(level, action, f"{_words(fault)}{where}") if level else None
+    return Condition(level, action, f"{_words(fault)}{where}", _source(fault)) if level else None
+
+
+def _source(fault: Fault) -> str:
+    """Who told: where the kernel's log was read, it tells more than the driver's event."""
+    return INJECTED if fault.key.injected else KERNEL if fault.lines else NVML
 
 
 def _words(fault: Fault) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from rankpulse.agent import host as hosts
 from rankpulse.agent.health import HealthTold
 from rankpulse.agent.http import Samples
+from rankpulse.agent.numbers import Numbers
 from rankpulse.agent.orders import Orders
 from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.publish import Publisher
@@ -24,6 +25,7 @@ class Report:
     orders: Orders
     capabilities: Mapping[str, str]
     hardware: HealthTold
+    numbers: Numbers
     probes: Mapping[str, int] = field(default_factory=dict)  # direct looks by result
 
     def ping(self, _uid: int) -> dict[str, Any]:
@@ -68,7 +70,7 @@ class Report:
             (self.node, source): float(state == "ok") for source, state in self.capabilities.items()
         }
         samples["rankpulse_agent_probes"] = {(self.node, result): n for result, n in self.probes.items()}
-        return samples | self.hardware.samples()
+        return samples | self.numbers.samples(self.node) | self.hardware.samples()
 
 
 def _row(worker: Worker) -> dict[str, Any]:

@@ -25,6 +25,8 @@ _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAX_PER_DIR: Final = 1024  # one user cannot make the agent slow for all
 _KEEP_REFUSED_S: Final = 3600.0
 _SWEEP_EVERY_S: Final = 30.0
+_LOOK_ANYHOW_S: Final = 2.0  # should a file system not tell the times of its directories
+_TICK_NS: Final = 100_000_000  # longer than the kernel's clock for file times stands still
 
 
 class Adopted(NamedTuple):
@@ -70,10 +72,35 @@ class Scanner:
         self._grace_s = grace_s  # a slot is made in several steps: what is refused is looked at again for this long
         self._seen: dict[_Key, _Seen] = {}
         self._sees_all = proc.sees_all_processes() if sees_all is None else sees_all
+        self._marks: dict[str, int] | None = None  # when names were last added to or taken from each directory
+        self._again_s = 0.0
+
+    def quiet(self) -> bool:
+        """Whether a scan would find nothing: no name came or went, and none waits for another look. It opens nothing
+        and asks nothing of any process, so it may be called where a scan would hold things up."""
+        return self._marks is not None and time.monotonic() < self._again_s and self._marks == self._times()
+
+    def _times(self) -> dict[str, int] | None:
+        """None where a name might still come in at the same time."""
+        before_ns = time.time_ns() - _TICK_NS
+        try:
+            with os.scandir(self._run_dir) as users:
+                ours = [entry for entry in users if _DIR.fullmatch(entry.name)]
+                found = {entry.name: entry.stat(follow_symlinks=False).st_mtime_ns for entry in ours}
+        except OSError:
+            return None
+        return found if all(changed_ns < before_ns for changed_ns in found.values()) else None
 
     def scan(self) -> list[Finding]:
         """Raises OSError when the run directory itself cannot be read."""
-        now, found, present = time.monotonic(), [], set()
+        marks = self._times()
+        found = self._scan(time.monotonic())
+        settled = all(seen.settled and not seen.refused for seen in self._seen.values())
+        self._marks, self._again_s = marks if settled else None, time.monotonic() + _LOOK_ANYHOW_S
+        return found
+
+    def _scan(self, now: float) -> list[Finding]:
+        found, present = [], set()
         for directory, name, inode, dir_fd in self._entries():
             key = (directory, name, inode)
             present.add(key)

@@ -17,6 +17,7 @@ from rankpulse.agent.proc import Exit
 from rankpulse.core import records, slot
 from rankpulse.core.identity import Identity, IdentityRefused, understand
 from rankpulse.core.records import Member, Order, RunRow, Seat
+from rankpulse.core.slot_numbers import Numbers
 
 Who: TypeAlias = tuple[int, int]  # a process: pid and start
 _WORD_S: Final = 0.3  # how long an exit that the kernel does not explain waits for the holder's word
@@ -38,6 +39,7 @@ class Worker:
     waiting_since: float | None = None
     order_id: str = ""
     unreadable: str = ""
+    numbers: Numbers | None = None  # as it handed them over last, None: none yet
     holder: Who | None = None
 
     def row(self) -> WorkerRow:
@@ -157,7 +159,7 @@ class Workers:
         worker.file.close()
 
     def poll_states(self, now: float) -> None:
-        """Tell of processes that were stopped, are traced, hang in the kernel, or go on again. Cheap: 4 Hz."""
+        """Tell of processes that were stopped, are traced, hang in the kernel, or go on again. Cheap: 2 Hz."""
         for worker in list(self.table.values()):
             seen = proc.stat(worker.pid)
             if seen is None or seen.start != worker.start:
@@ -288,4 +290,5 @@ def _read(worker: Worker) -> slot.Slot | None:
         worker.unreadable = str(error)
         return None
     worker.pulse, worker.unreadable = content.pulse, ""
+    worker.numbers = content.numbers or worker.numbers  # none: it may be just at it
     return content

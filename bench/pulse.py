@@ -5,6 +5,7 @@ of them alike and the ratios stay; each is the median of many short batches.
 """
 
 import json as json_
+import math
 import os
 import statistics
 import subprocess
@@ -91,6 +92,8 @@ def _subjects(run_dir: str) -> dict[str, Callable[[], None]]:
         "time.monotonic_ns()": lambda: _loop(now),
         "step(n)": lambda: _loop_with(pulse.step),
         "step(n, loss)": lambda: _loop_loss(pulse.step),
+        "step(n, loss, norm)": lambda: _loop_norm(pulse.step),
+        "step(n, loss=nan)": lambda: _loop_nan(pulse.step),
         "step()": lambda: _loop(pulse.step),
         "optimizer hook": lambda: _loop(lambda: counting.optimizer_stepped(optimizer)),
         "with phase(name)": lambda: _loop(in_phase),
@@ -114,6 +117,18 @@ def _loop_with(call: Callable[[int], object]) -> None:
 
 def _loop_loss(call: Callable[..., object]) -> None:
     loss = 0.5
+    for n in range(BATCH):
+        call(n, loss=loss)
+
+
+def _loop_norm(call: Callable[..., object]) -> None:
+    loss, norm = 0.5, 1.5
+    for n in range(BATCH):
+        call(n, loss=loss, grad_norm=norm)
+
+
+def _loop_nan(call: Callable[..., object]) -> None:
+    loss = math.nan
     for n in range(BATCH):
         call(n, loss=loss)
 

@@ -24,7 +24,18 @@ def _settings(config: str | None, cluster: str | None, store: list[str] | None) 
 
 
 def arm(
-    reason: Reason, run: OneRun = None, config: Config = None, cluster: Cluster = None, store: Store = None
+    reason: Reason,
+    run: OneRun = None,
+    on_non_finite: Annotated[
+        bool | None,
+        typer.Option(
+            "--restart-on-non-finite/--no-restart-on-non-finite",
+            help="With --run: whether a loss that stays NaN or Inf sends this job back to before it began.",
+        ),
+    ] = None,
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
 ) -> None:
     """Allow the monitor to order restarts. Until then it observes only.
 
@@ -32,7 +43,9 @@ def arm(
 
     Example: rankpulse arm --reason 'watched it for a week'
     """
-    _arm(_settings(config, cluster, store), run, True, reason)
+    if on_non_finite is not None and run is None:
+        raise typer.BadParameter("needs --run; for all jobs it is the setting policy.restart_on_non_finite")
+    _arm(_settings(config, cluster, store), run, True, reason, on_non_finite)
 
 
 def disarm(
@@ -45,13 +58,13 @@ def disarm(
     _arm(_settings(config, cluster, store), run, False, reason)
 
 
-def _arm(settings: "Settings", run: str | None, armed: bool, reason: str) -> None:
+def _arm(settings: "Settings", run: str | None, armed: bool, reason: str, on_non_finite: bool | None = None) -> None:
     from rankpulse.cli import modes
 
     if run is None:
         typer.echo(asyncio.run(modes.arm(settings, armed=armed, reason=reason)))
     else:
-        typer.echo(asyncio.run(modes.arm_run(settings, run, armed=armed, reason=reason)))
+        typer.echo(asyncio.run(modes.arm_run(settings, run, armed=armed, reason=reason, on_non_finite=on_non_finite)))
 
 
 def pause(run: Run, reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
+from rankpulse.core import gpu_words
+from rankpulse.core.gpu_choice import proposal
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident
 
@@ -33,6 +35,8 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "one node alone does not help",
     "numerical": "show it to the owner of the program: the loss is no number. Go back to a checkpoint before it: "
     "rankpulse restart {run_uid} --resume-before-step STEP --reason '…'",
+    "non_finite": "show it to the owner of the program: it trains on with numbers that are not finite. To go back to "
+    "before it: rankpulse restart {run_uid} --resume-before-step {step} --reason '…'",
     "preempted": "start torchrun on another node, by the same command, or wait until the scheduler gives it back",
     "startup_failure": "look at the nodes that have not arrived, or at what their launchers say (names that resolve, "
     "ports that are free, one and the same environment), then start again",
@@ -92,6 +96,8 @@ def next_step(i: Incident) -> str:
     advice = _advice(i)
     if i.state == "closed":
         return f"the run has ended; {advice}"
+    if i.action == "observe" and i.faults and not i.run_uid:
+        return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor keep it out now. By hand: {advice}"
     if i.action == "observe":
         return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor restart it now. By hand: {advice}"
     return advice
@@ -108,8 +114,14 @@ def todo(i: Incident, finding: Finding | None) -> Iterator[str]:
 def _advice(i: Incident) -> str:
     nodes = names_in_words(i.nodes, 4) or "the culprit's node"
     pid = str(i.culprits[0].pid) if i.culprits else "PID"
+    if i.faults and i.klass in ("gpu_fault", "nvlink_domain"):
+        rows = [row for row in i.faults if not row.cleared] or list(i.faults)
+        out = proposal(i.nodes, gpu_words.title(rows), busy="--drain" in i.action_reason)
+        again = f", then {_RESTART.format(run_uid=i.run_uid)}" if i.run_uid else ""
+        return f"keep {nodes} out of all rounds: {out}{again}. Then: {gpu_words.advice(rows)}"
     text = CLOSER.get(i.signature) or ADVICE.get(i.klass, ADVICE["unknown"])
-    return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid)
+    step = str(i.bad_step) if i.bad_step >= 0 else "STEP"
+    return text.format(run_uid=i.run_uid, nodes=nodes, pid=pid, step=step)
 
 
 def _start_another(i: Incident) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from rankpulse.cli import advice, books, show
-from rankpulse.cli.explain_sections import cut, sections
+from rankpulse.cli.explain_sections import cut, devices, sections
 from rankpulse.core import rank_words
 from rankpulse.core.keys import Keys
 from rankpulse.core.naming import names_in_words
@@ -87,6 +87,8 @@ def _head(i: Incident, found: Finding | None) -> Iterator[tuple[str, object]]:
         yield "culprit", culprits
     if found is not None and found.waits:
         yield "who waits", cut(found.waits)
+    if i.faults:
+        yield "devices", cut(devices(i))
     if i.cascade:
         yield "cascade", _cascade(i)
     if i.reasons or (found is not None and found.reasons):

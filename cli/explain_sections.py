@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rankpulse.cli.ckpt_progress import size
-from rankpulse.core import rank_words
+from rankpulse.core import gpu_words, rank_words
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident, Missing
 from rankpulse.core.snapshot import Rank
@@ -34,6 +34,15 @@ def sections(i: Incident, found: Finding | None) -> Iterator[tuple[str, Iterable
     yield "also", cut([*_corrected(i, found), *found.also])
     yield "evidence that is missing", _missing(found)
     yield "full dumps", _dumps(i, found)
+
+
+def devices(i: Incident) -> Iterator[str]:
+    """What is broken, by whose word, and whether it is over."""
+    for fault in i.faults:
+        uuid, times = f" ({fault.uuid})" if fault.uuid else "", f", {fault.count} times" if fault.count > 1 else ""
+        by = f", by {gpu_words.SOURCES[fault.source]}" if fault.source in gpu_words.SOURCES else ""
+        over = f"over: {fault.cleared}" if fault.cleared else f"open; {gpu_words.WORDS.get(fault.action, fault.action)}"
+        yield f"{gpu_words.device(fault)}{uuid}: {fault.what}{by}{times}; {over}"
 
 
 def _corrected(i: Incident, found: Finding) -> Iterator[str]:

@@ -104,14 +104,18 @@ def _beyond(heavy: int, light: int, book: Book) -> Iterator[str]:
 
 def headline(digest: Digest, found: list[Incident], heavy: int) -> str:
     if not found:
-        return f"{digest.lines} lines, no fault"
+        return f"{_many(digest.lines, 'line')}, no fault"
     boots = f" over {digest.book.boots} boots" if digest.book.boots > 1 else ""
     marked = f"; {digest.injected} lines written by a program (injected): not acted upon" if digest.injected else ""
     told = sum(fault.lines for fault in digest.book.faults.values())
     return (
-        f"{digest.lines} lines{boots}, {told} of them about {len(digest.book.faults)} faults: "
-        f"{len(found)} incidents, {heavy} ask for something{marked}"
+        f"{_many(digest.lines, 'line')}{boots}, {told} of them about {_many(len(digest.book.faults), 'fault')}: "
+        f"{_many(len(found), 'incident')}, {heavy} of them to act upon{marked}"
     )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def title(incident: Incident, uuids: dict[str, str]) -> str:

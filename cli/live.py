@@ -24,6 +24,12 @@ class Suspicion(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class Health(msgspec.Struct, frozen=True):
+    """What is wrong with the GPUs of a node, in words."""
+
+    broken: tuple[str, ...] = ()
+
+
 class Node(msgspec.Struct, frozen=True):
     silence_s: float | None = None
     deadline_s: float | None = None
@@ -31,6 +37,7 @@ class Node(msgspec.Struct, frozen=True):
     leaving: bool = False  # its agent said goodbye, and its lease has not ended yet
     suspicion: Suspicion | None = None
     look: Look | None = None
+    health: Health | None = None
 
 
 class Rank(msgspec.Struct, frozen=True):

@@ -25,16 +25,21 @@ async def arm(settings: Settings, *, armed: bool, reason: str) -> str:
     return f"cluster {settings.cluster} is {done} (by {record.author}: {record.reason})"
 
 
-async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str) -> str:
-    """Allow or forbid orders for one run; returns what is so now. Raises `Failed`."""
+async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str, on_non_finite: bool | None = None) -> str:
+    """Allow or forbid orders for one run; returns what is so now. Raises `Failed`.
+
+    `on_non_finite`: whether numbers that are not finite are a reason for one; None: as it was.
+    """
     keys, mode = Keys(settings.cluster), modes.ARMED if armed else modes.OBSERVED
     async with books.opened(settings) as store:
         uid = (await find_run(store, keys, name)).run_uid
         before = await _mode(store, keys, uid)
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(paused(before))
-        await _set(store, keys, uid, mode, reason)
-    return f"run {uid} is {'armed' if armed else 'only observed'}"
+        await _set(store, keys, uid, mode, reason, on_non_finite=on_non_finite)
+    numbers = "because of numbers that are not finite"
+    more = {None: "", True: f", also {numbers}", False: f", but not {numbers}"}
+    return f"run {uid} is {'armed' if armed else 'only observed'}{more[on_non_finite]}"
 
 
 async def pause(settings: Settings, name: str, reason: str) -> str:
@@ -106,9 +111,21 @@ async def _lasting(store: Store, keys: Keys, uid: str, mode: str) -> str:
     return mode if word is not None and word.armed else ""
 
 
-async def _set(store: Store, keys: Keys, uid: str, mode: str, reason: str, then: str = "") -> None:
+async def _set(
+    store: Store, keys: Keys, uid: str, mode: str, reason: str, then: str = "", on_non_finite: bool | None = None
+) -> None:
+    """What was said of numbers that are not finite stays, unless something else is said now."""
     author, reason = show.author(), asking.good_reason(reason)
-    record = RunMode(run_uid=uid, mode=mode, author=author, reason=reason, at=time.time(), then=then)
+    before = await _mode(store, keys, uid) if on_non_finite is None else None
+    record = RunMode(
+        run_uid=uid,
+        mode=mode,
+        author=author,
+        reason=reason,
+        at=time.time(),
+        then=then,
+        restart_on_non_finite=before.restart_on_non_finite if before is not None else on_non_finite,
+    )
     await _put(store, keys.run_mode(uid), record)
 
 

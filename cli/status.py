@@ -197,7 +197,9 @@ def _kept(status: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
     for mode in status.get("modes", ()):
         stopped = "" if mode.get("holds", True) else ". NOT IN FORCE: the cluster was disarmed after that"
         label = "observed" if mode["mode"] == modes.OBSERVED else mode["mode"]
-        yield f"run {label}", f"{mode['run_uid']}, {_said(mode)}{stopped}"
+        numbers = {True: ", also because of numbers that are not finite", False: ", not because of such numbers"}
+        more = numbers.get(mode.get("restart_on_non_finite"), "")
+        yield f"run {label}", f"{mode['run_uid']}{more}, {_said(mode)}{stopped}"
     if status["cordons"]:
         yield "cordoned", [f"{c['node']} {_said(c)}{_more(c)}" for c in status["cordons"]]
     if status.get("maintenance"):
@@ -244,6 +246,8 @@ def _standing(node: Mapping[str, Any]) -> str:
     """What a person must know of it, "" when there is nothing."""
     if node["suspect"]:
         return _suspect(node["suspicion"], node["look"])
+    if (node.get("health") or {}).get("broken"):
+        return "; ".join(node["health"]["broken"][:2])
     if node["leaving"]:
         return "left: its agent said goodbye"
     if node["watched"] is False:

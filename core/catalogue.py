@@ -41,6 +41,20 @@ AGENT: Final = (
     Metric(
         "rankpulse_agent_probes", "counter", ("node", "result"), "", "Direct looks at this agent: answered or refused."
     ),
+    Metric(
+        "rankpulse_agent_non_finite_steps",
+        "counter",
+        ("node", "what"),
+        "",
+        "Steps of ranks of this node whose loss or grad_norm was not finite.",
+    ),
+    Metric(
+        "rankpulse_agent_non_finite_row",
+        "gauge",
+        ("node",),
+        "",
+        "Steps in a row that are not finite at present, the most of any rank of this node; 0: the last was finite.",
+    ),
 )
 
 _GPU: Final = ("gpu", "UUID", "pci_bus_id", "Hostname")  # as the field's exporters call them
@@ -258,6 +272,7 @@ MONITOR: Final = (
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
     ),
     Metric("rankpulse_cordons", "gauge", (), "", "Nodes that no round is to include."),
+    Metric("rankpulse_nodes_with_broken_gpu", "gauge", (), "", "Nodes with a GPU fault that is open and no program's."),
     Metric(
         "rankpulse_gates",
         "counter",

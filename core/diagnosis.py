@@ -7,7 +7,7 @@ them is looked for first. "Nobody knows" is an answer (`unknown`), and so is "no
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rankpulse.core.records import Finding, Incident, Member
+from rankpulse.core.records import DeviceFault, Finding, Incident, Member
 from rankpulse.core.views import RoundView
 
 CONTROL_PLANE_DELAY = "control_plane_delay"
@@ -20,6 +20,7 @@ COLLECTIVE_MISMATCH = "collective_mismatch"
 DATA_STALL = "data_stall"
 GPU_FAULT = "gpu_fault"
 NETWORK_STALL = "network_stall"
+NON_FINITE = "non_finite"
 NUMERICAL = "numerical"
 NVLINK_DOMAIN = "nvlink_domain"
 OOM = "oom"
@@ -67,6 +68,7 @@ class Diagnosis(NamedTuple):
     signature: str = ""  # what is the same when it happens again
     advice: str = ""  # what a verdict on evidence would do, in the words of the policy
     finding: Finding | None = None  # what the evidence came to; its incident is named when there is one
+    faults: tuple[DeviceFault, ...] = ()  # of GPUs, that are the cause
 
 
 class Ending(NamedTuple):
@@ -106,4 +108,5 @@ def again(incident: Incident, since: float) -> Diagnosis:
         incident.fault,
         incident.signature,
         incident.action if incident.action == RESTART_WITHOUT else "",
+        faults=incident.faults,
     )

@@ -6,6 +6,7 @@ where the job could not go on without the node; what is saved meanwhile is old b
 round end otherwise before that, the next forms without it.
 """
 
+from collections.abc import Container
 from typing import NamedTuple
 
 import msgspec
@@ -60,12 +61,12 @@ class Draining:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    def judge(self) -> None:
-        """Open, follow and end the incidents of runs that are to leave nodes."""
+    def judge(self, failed: Container[str] = ()) -> None:
+        """Open, follow and end the incidents of runs that are to leave nodes. `failed`: runs that wait for nothing."""
         asked = self._asked()
-        open_ = {i.run_uid: i for i in self._desk.book.open() if i.klass == d.DRAIN}
+        open_ = {i.run_uid: i for i in self._desk.book.open() if i.klass == d.DRAIN or i.drain_after >= 0}
         for run in self._desk.folder.fleet.runs.values() if asked or open_ else ():
-            if run.joint is None or not run.rounds or not run.open():
+            if run.joint is None or not run.rounds or not run.open() or run.uid in failed:
                 continue
             nodes = tuple(node for node in run.current.nodes() if node in asked)[:NAMED_MAX]
             incident = open_.get(run.uid)
@@ -75,7 +76,7 @@ class Draining:
                 continue  # it is being ended already: what is asked for now concerns the next round
             if nodes:
                 self._go_on(run, incident, {node: asked[node] for node in nodes})
-            elif incident is not None and incident.round == run.current.number:
+            elif incident is not None and incident.round == run.current.number and not incident.faults:
                 self._desk.close(incident, book_of.PASSED, "nobody asks for it any more")
 
     def _asked(self) -> dict[str, tuple[str, str]]:

@@ -11,7 +11,7 @@ MERGE_S: Final = 5.0  # sightings this near each other are one occurrence
 KEPT: Final = 8  # of everything that a fault keeps: processes, places, links
 SAMPLES: Final = 3
 LOST: Final = 79
-KERNEL, NVML = "kernel", "nvml"
+KERNEL, NVML, INJECTED = "kernel", "nvml", "injected"
 OF_PROCESSES: Final = ("oom_kill", "oom_reaped", "oom_invoked", "hung_task", "segfault")
 
 

@@ -20,8 +20,10 @@ from rankpulse.core.fleet import Fleet
 from rankpulse.core.fleet_learned import FleetMemory
 from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
+from rankpulse.core.fold_health import HealthFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
+from rankpulse.core.fold_numbers import NumbersFolder
 from rankpulse.core.fold_outbox import OutboxFolder
 from rankpulse.core.incidents import PASSED, Book
 from rankpulse.core.keys import Keys
@@ -60,11 +62,14 @@ class Folder:
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
+        self.numbers = NumbersFolder()
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.ledger = LedgerBook(keys)
         self.exposure = Exposure(settings.detect.heartbeat_interval_s)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
+        believed = settings.gpu.believe_injected
+        self.health = HealthFolder(self.fleet, self.say, self.fold, believe_injected=believed)
         self.acks = Acks()  # of orders that were carried out
         self.requests: dict[str, r.Request] = {}
         self.counts: Counter[type] = Counter()  # records by kind
@@ -77,6 +82,7 @@ class Folder:
         self._by_record: dict[type, Callable[[Any, ev.Seen, bool], None]] = {
             r.Beat: self.beats.beat,
             r.NodeState: self._node_state,
+            r.NodeHealth: self.health.health,
             r.Observation: self._observation,
             r.Roster: self._roster,
             r.CheckpointState: self._checkpoint_state,
@@ -114,6 +120,8 @@ class Folder:
             r.SPOOL_DROPPED: self._spool_dropped,
             r.EVIDENCE: self._evidence,
             r.CHECKPOINT: self._checkpoint,
+            r.NON_FINITE: self._non_finite,
+            r.GPU_FAULT: self.health.observed,
         }
 
     # --- events
@@ -141,6 +149,8 @@ class Folder:
             self._beat_gone(parsed.names["node"], event.received_at)
         elif parsed.kind is r.Observation:
             self.checkpoints.gone(event.key)
+            self.numbers.gone(event.key)
+            self.health.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
@@ -208,6 +218,8 @@ class Folder:
         self.answers.clear()
         self.findings.clear()
         self.checkpoints.relisted()
+        self.numbers.relisted()
+        self.health.relisted()
         self.learned.relisted()
         self.outbox.relisted()
         self.ledger.relisted()
@@ -252,7 +264,7 @@ class Folder:
             self._folded[key] = None
 
     def take_folded(self) -> list[str]:
-        for key in self.checkpoints.take_done():
+        for key in (*self.checkpoints.take_done(), *self.numbers.take_done()):
             self.fold(key)
         keys = list(self._folded)
         self._folded.clear()
@@ -477,8 +489,23 @@ class Folder:
             run, round_ = placed
             self.checkpoints.heard(run.uid, event.key, obs, round_.number, event.received_at)
 
+    def _non_finite(self, obs: r.Observation, event: ev.Seen) -> None:
+        """Kept while it holds."""
+        placed = None
+        if obs.run is not None:
+            member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
+            placed = self.fleet.place(obs.run, member, event.received_at, event.revision)
+        self.follow_moves(event.received_at)
+        if placed is None:
+            self.fold(event.key)
+            return
+        refused = self.numbers.heard(placed[0].uid, placed[1].number, event.key, obs, event.received_at)
+        if refused:
+            self.say("warning", f"{obs.node}: what it tells of numbers that are not finite is refused: {refused}")
+
     def follow_moves(self, now: float) -> None:
         """What was said of a run that is part of another goes to that one."""
         moved, self.fleet.moved = self.fleet.moved, []
         for old, new in moved:
             self.checkpoints.moved(old, new, now)
+            self.numbers.moved(old, new)

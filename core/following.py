@@ -9,6 +9,8 @@ from rankpulse.core import resumption
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
+from rankpulse.core.gpu_keeping import is_broken
+from rankpulse.core.numbers import ROW
 from rankpulse.core.orders import Orders
 from rankpulse.core.suspects import EXCUSED, VOUCHED
 from rankpulse.core.verdicts import Verdicts
@@ -28,7 +30,7 @@ class Following:
         run = self._desk.folder.fleet.runs.get(incident.run_uid)
         if run is None or not run.rounds:
             if incident.run_uid and run is None:
-                self._desk.close(incident, book_of.RUN_ENDED, "the run is not known any more")
+                self._let_go(incident, book_of.RUN_ENDED, "the run is not known any more")
             return
         incident = self._desk.lost_time.follow(incident, run)
         later = run.current.number - incident.round
@@ -38,16 +40,27 @@ class Following:
             incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, restarts=later))
         if later > 0:
             incident = self._resumed(incident, run)
-        if later > 0 and self._back(run) and not run.current.accounted:  # else it has failed again
+        back = later > 0 and self._back(run) and not run.current.accounted  # else it has failed again
+        if back and (incident.klass != d.NON_FINITE or self._is_finite(run)):
             self._recovered(incident, run)
         elif not run.open():
             if not self._orders.outlives(incident, run):
                 incident = self._desk.book.get(incident.id) or incident
-                self._desk.close(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")
+                self._let_go(incident, book_of.RUN_ENDED, f"run {run.outcome}: {run.reason}")
         elif later == 0 and self._refuted(incident, run):
             self._desk.close(incident, book_of.PASSED, f"{', '.join(incident.nodes[:4])}: alive, without a restart")
         elif later == 0 and self._moves_again(incident, run):
-            self._desk.close(incident, book_of.PASSED, "every rank moves again, without a restart")
+            self._let_go(incident, book_of.PASSED, "every rank moves again, without a restart")
+
+    def _let_go(self, incident: r.Incident, outcome: str, text: str) -> None:
+        """Over for its run. Where a broken GPU was the cause and nobody was told to leave it, the GPU is still broken:
+        its incident goes on as one that concerns no round."""
+        if not is_broken(incident):
+            self._desk.close(incident, outcome, text)
+            return
+        incident = self._desk.note(incident, f"{text}: run {incident.run_uid} is not concerned any more")
+        of_nobody = {"run_uid": "", "run_id": "", "round": -1, "drain_after": -1}
+        self._desk.change(incident, lambda i: msgspec.structs.replace(i, **of_nobody))
 
     def _by(self, incident: r.Incident, run: RunView) -> str:
         """Who started the round. A round may be seen before its order stands in the incident."""
@@ -64,6 +77,14 @@ class Following:
         quiet = self._desk.now - current.began_at > QUIET_ROUNDS * self._desk.settings.detect.quiet_s
         there = bool(current.members) or run.joint is not None  # workers that never attach are told of by nobody
         return current.stepped() or (quiet and there and not current.exits)
+
+    def _is_finite(self, run: RunView) -> bool:
+        """Every rank has made enough steps for a row, and none is told of."""
+        current = run.current
+        if self._desk.folder.numbers.of(run.uid, current.number) is not None:
+            return False
+        ranks = [current.progress[rank] for rank in current.reporting()]
+        return all(one.step - max(one.first_step, 1) + 1 >= ROW for one in ranks)
 
     def _resumed(self, incident: r.Incident, run: RunView) -> r.Incident:
         """Tell which checkpoint the run went on from, and which it did not take, as far as the job has said so."""
@@ -100,7 +121,8 @@ class Following:
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""
-        if incident.round in run.ordered or incident.asked_by:
+        kept = incident.klass == d.NON_FINITE or incident.drain_after >= 0
+        if incident.round in run.ordered or incident.asked_by or kept:
             return False
         began = self._desk.book.began.get(incident.id, self._desk.now)
         round_ = run.current

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankpulse.core import deaths, policy
+from rankpulse.core import deaths
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
@@ -147,7 +147,6 @@ class Gates:
     def _stop(self, run: RunView) -> str:
         """Why the run shall have no further round; only an armed monitor says so."""
         last = run.joint.last if run.joint is not None else 0
-        incident = self._desk.book.of_round(run.uid, last) if last else None
+        incident = self._desk.book.stop_of(run.uid, last) if last else None
         armed = self._desk.folder.modes.of(run.uid).armed
-        stops = incident is not None and incident.action == policy.STOP and armed
-        return f"incident {incident.id}: {incident.action_reason}" if incident is not None and stops else ""
+        return f"incident {incident.id}: {incident.action_reason}" if incident is not None and armed else ""

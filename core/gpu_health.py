@@ -96,7 +96,9 @@ class GpuHealth:
         """Nobody could ask it: it may be well, and nobody knows."""
         return self.book.found("unheard", Condition(UNKNOWN, INSPECT, "it could not be asked for a while"), at)
 
-    def fault(self, code: int, words: str, action: str, role: str, at: float, count: int = 1) -> list[Change]:
+    def fault(
+        self, code: int, words: str, action: str, role: str, at: float, count: int = 1, source: str = ""
+    ) -> list[Change]:
         """An Xid, from the driver's events or the kernel's log, once for both. Only causes speak against the GPU."""
         before = self.xids.pop(code, None)
         first, known = (before.first_at, before.times) if before else (at, 0)
@@ -105,13 +107,13 @@ class GpuHealth:
             del self.xids[next(iter(self.xids))]
         what = f"xid_{code}"
         if role == UNLISTED:
-            return self.book.passed(what, Condition(WATCH, INSPECT, words), at, count)
+            return self.book.passed(what, Condition(WATCH, INSPECT, words, source), at, count)
         if role != CAUSE:
             return []
         if action == RESTART_APP:
-            return self.book.passed(what, Condition(WATCH, action, words), at, count)
+            return self.book.passed(what, Condition(WATCH, action, words, source), at, count)
         level = _LEVEL_OF.get(action)
-        return self.book.found(what, Condition(level, action, words), at, counts=count > 0) if level else []
+        return self.book.found(what, Condition(level, action, words, source), at, counts=count > 0) if level else []
 
     def driver_loaded(self, at: float) -> list[Change]:
         """Anew, under this agent: whatever a reset mends is mended, unless the next reading says otherwise."""

@@ -58,7 +58,13 @@ def detail(change: Change, gpu: GpuHealth | None) -> dict[str, Scalar]:
     who: dict[str, Scalar] = {"bus": ""}
     if gpu is not None:
         who = {"bus": gpu.bus, "uuid": gpu.identity.uuid, "index": gpu.identity.index}
-    about = {"what": found.what, "level": found.level, "action": found.action, "text": found.text}
+    about = {
+        "what": found.what,
+        "level": found.level,
+        "action": found.action,
+        "text": found.text,
+        "source": found.source,
+    }
     return {"how": change.how, **who, **about, "count": found.count}
 
 
@@ -109,5 +115,5 @@ def _of_links(gpu: GpuHealth) -> Iterable[tuple[str, tuple[str, ...], float]]:
 
 def _finding(one: Finding) -> HealthFinding:
     return HealthFinding(
-        one.what, one.level, one.action, one.text, one.first_at, one.last_at, one.count, one.cleared_at
+        one.what, one.level, one.action, one.text, one.first_at, one.last_at, one.count, one.cleared_at, one.source
     )

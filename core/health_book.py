@@ -21,6 +21,7 @@ class Condition(NamedTuple):
     level: str
     action: str
     text: str
+    source: str = ""  # who says so: kernel, nvml, injected; "": what was read
 
 
 class Clear(NamedTuple):
@@ -43,6 +44,7 @@ class Finding:
     last_at: float
     count: int = 1
     cleared_at: float | None = None
+    source: str = ""
 
     @property
     def open(self) -> bool:
@@ -72,7 +74,8 @@ class Book:
         before = self.findings.get(what)
         if before is None or not before.open:
             first, count = (before.first_at, before.count) if before else (at, 0)
-            return [Change(OPENED, self._write(Finding(what, *condition, first, at, count + 1)))]
+            opened = Finding(what, *condition[:3], first, at, count + 1, source=condition.source)
+            return [Change(OPENED, self._write(opened))]
         after = self._write(replace(before, **condition._asdict(), last_at=at, count=before.count + counts))
         changed = (before.level, before.action) != (after.level, after.action)
         return [Change(CHANGED, after)] if changed else []
@@ -81,7 +84,8 @@ class Book:
         """It was so, and is over. Told of the first time, and each time that it has doubled: storms pass, too."""
         before = self.findings.get(what)
         first, count = (before.first_at, before.count) if before else (at, 0)
-        now = self._write(Finding(what, *condition, first, at, count + times, cleared_at=at))
+        finding = Finding(what, *condition[:3], first, at, count + times, cleared_at=at, source=condition.source)
+        now = self._write(finding)
         return [Change(SEEN, now)] if now.count.bit_length() > count.bit_length() else []
 
     def cleared(self, what: str, at: float) -> list[Change]:

@@ -229,5 +229,5 @@ class Hearing:
         return f"{node.name} has been silent for {self._quiet_s(node):.1f} s"
 
     def _tell(self, node: NodeView, form: Form, why: str) -> None:
-        if not self._verdicts.of_round(node.name):
+        if not self._verdicts.of_round(node.name) and not self._verdicts.of_gpu(node, form):
             self._telling.add(form, node, self._said(node), why)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from rankpulse.core.diagnosis import NAMED_MAX, STANDSTILLS, Diagnosis
-from rankpulse.core.policy import Choice
+from rankpulse.core.policy import STOP, Choice
 from rankpulse.core.records import Incident, Trail
 
 OPEN, CLOSED = "open", "closed"
@@ -50,6 +50,7 @@ def restated(incident: Incident, diagnosis: Diagnosis) -> Incident:
         evidence=tuple(dict.fromkeys((*incident.evidence, *diagnosis.evidence)))[:NAMED_MAX],
         fault=diagnosis.fault,
         signature=diagnosis.signature,
+        faults=diagnosis.faults or incident.faults,
     )
 
 
@@ -103,6 +104,11 @@ class Book:
             self._unconfirmed.add(incident.id)
         self.began.setdefault(incident.id, now)
 
+    def concerns(self, incident: Incident, now: float) -> None:
+        """It was nobody's, and a round suffers by it from now on: whether that moves again is seen from here."""
+        self.put(incident, now)
+        self.began[incident.id] = now
+
     def stored(self, incident: Incident, now: float, *, leading: bool) -> None:
         """What the store says of an incident."""
         self._stored[incident.id] = incident
@@ -152,6 +158,11 @@ class Book:
         """An incident of an earlier round that the run has not recovered from yet."""
         found = (i for i in self.open() if i.run_uid == run_uid and i.round < round_ and i.klass in _ROUND_CLASSES)
         return next(found, None)
+
+    def stop_of(self, run_uid: str, round_: int) -> Incident | None:
+        """The incident because of which this round is to be the last."""
+        found = (i for i in self._all.values() if (i.run_uid, i.round, i.action) == (run_uid, round_, STOP))
+        return next((i for i in found if i.outcome != PASSED), None)
 
     def cites(self, key: str) -> bool:
         """Whether an incident in the store rests on this observation."""

@@ -19,10 +19,12 @@ from rankpulse.core.draining import Draining
 from rankpulse.core.fold import RELEASE, RESTART, Folder
 from rankpulse.core.following import Following
 from rankpulse.core.gates import Gates
+from rankpulse.core.gpu_incidents import GpuIncidents
 from rankpulse.core.hearing import Conviction
 from rankpulse.core.incidents import Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.ledger_keeping import LedgerKeeping
+from rankpulse.core.non_finite_judge import NonFinite
 from rankpulse.core.ordering import Ordering
 from rankpulse.core.orders import Orders
 from rankpulse.core.outbox import Outbox
@@ -55,6 +57,8 @@ class Judge:
         self._breaker = BreakerJudge(self._desk)
         self._strikes = Strikes(self._desk)
         self._draining = Draining(self._desk)
+        self._non_finite = NonFinite(self._desk)
+        self._gpus = GpuIncidents(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
         self._outbox = Outbox(self._desk)
@@ -73,6 +77,7 @@ class Judge:
         self._settled.clear()
         self._folder.learned.settle()
         self._ceilings.begin(sight)
+        self._gpus.judge(acting=not sight.blind(now))
         fresh = self._watch.mark(sight)
         stuck = {
             run.uid for run in list(self._folder.fleet.runs.values()) if run.rounds and self._run(run, fresh, sight)
@@ -88,7 +93,9 @@ class Judge:
             self._following.follow(incident)
         acting = not sight.blind(now) and not self._watch.stopped  # else it may not even know that it was disarmed
         self._reconsider()
-        self._draining.judge()
+        self._gpus.settle(acting=acting)
+        self._draining.judge(self._gpus.suffering)
+        self._non_finite.judge(sees=not sight.blind(now))
         self._strikes.judge(stopped="" if acting else NOT_NOW)
         self._not_taken(acting=acting)
         self._outbox.announce()
@@ -141,6 +148,10 @@ class Judge:
         elif self._explains_after(incident, found):
             incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
             self._desk.change(incident, lambda i: book_of.restated(i, found))
+        elif found.klass == d.NODE_DEAD and incident.faults and set(found.nodes) <= set(incident.nodes):
+            if incident.klass != d.NODE_DEAD and not incident.order_id:
+                verdicts.died(incident, found)  # of its broken GPU
+            self._of_round(run, run.current, found)
         else:
             if found.klass == d.NODE_DEAD:
                 verdicts.tell(found)
@@ -224,6 +235,7 @@ class Judge:
         number = run.current.number
         told = run.current.accounted or self._book.of_round(run.uid, number) is not None
         told |= self._book.open_before(run.uid, number) is not None
+        told |= self._book.stop_of(run.uid, number) is not None
         ending = endings.joint(run, found, told, self._desk.now, self._detect)
         if isinstance(ending, Diagnosis):
             self._of_round(run, run.current, ending)
@@ -258,6 +270,7 @@ class Judge:
 
         `still_s`: for how long the round has stood still, where that is the failure.
         """
+        found = self._gpus.explained(run, round_, found)
         incident = self._book.of_round(run.uid, round_.number)
         if incident is None:
             before = self._book.open_before(run.uid, round_.number)

@@ -5,7 +5,7 @@ the same, so that a monitor may die between the two, and the next one writes wha
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core.incidents import RECOVERED, RUN_ENDED, SUPERSEDED
@@ -29,6 +29,7 @@ _BY_CLASS: Final[Mapping[str, str]] = {
     d.NVLINK_DOMAIN: NVLINK,
     d.OOM: PROGRAM,
     d.NUMERICAL: PROGRAM,
+    d.NON_FINITE: UNKNOWN,  # data, program, or a GPU that computes wrongly
     d.STARTUP_FAILURE: UNKNOWN,
     d.CONTROL_PLANE_DELAY: CONTROL_PLANE,
     d.BREAKER_OPEN: CONTROL_PLANE,
@@ -72,6 +73,7 @@ def component(incident: Incident, finding: Finding | None = None) -> str:
 def entry(incident: Incident, finding: Finding | None = None) -> LedgerEntry:
     """The incident as it is counted; one that is still open counts up to now, and has `closed_at` 0."""
     what = component(incident, finding)
+    device = _device(incident, finding)
     single = incident.culprits[0] if len(incident.culprits) == 1 else None
     nodes = tuple(sorted({member.node for member in incident.culprits})) or incident.nodes
     return LedgerEntry(
@@ -92,7 +94,9 @@ def entry(incident: Incident, finding: Finding | None = None) -> LedgerEntry:
         nodes=nodes,
         node=nodes[0] if len(nodes) == 1 else "",
         rank=single.rank if single is not None else -1,
-        gpu=_gpu(single.rank, finding) if single is not None else -1,
+        gpu=device.gpu,
+        pci=device.bus,
+        uuid=device.uuid,
         confidence=incident.confidence,
         signature=incident.signature,
         time_to_detect_s=incident.time_to_detect_s,
@@ -129,6 +133,20 @@ def day_of(at: float) -> str:
     return f"{year + era * 400 + (month <= 2):04d}-{month:02d}-{day:02d}"
 
 
-def _gpu(rank: int, finding: Finding | None) -> int:
-    found = (one.gpu for one in finding.culprits if one.rank == rank and one.gpu is not None) if finding else iter(())
-    return next(found, -1)
+class _Device(NamedTuple):
+    """The one GPU that it is about; -1 and empty: none, several, or nobody knows."""
+
+    gpu: int = -1
+    bus: str = ""
+    uuid: str = ""
+
+
+def _device(incident: Incident, finding: Finding | None) -> _Device:
+    told = {(row.node, row.bus): row for row in incident.faults if row.bus}
+    if told:
+        (row, *others) = told.values()
+        return _Device() if others else _Device(row.index, row.bus, row.uuid)
+    if finding is None or len(incident.culprits) != 1:
+        return _Device()
+    rank = incident.culprits[0].rank
+    return _Device(next((one.gpu for one in finding.culprits if one.rank == rank and one.gpu is not None), -1))

@@ -67,6 +67,11 @@ class Modes:
         later = own is not None and self._run_revisions.get(run_uid, 0) > self._arm_revision
         return Leave(True, ARMED) if later else Leave(False, OBSERVED, NOT_ARMED)
 
+    def consents(self, run_uid: str, *, usual: bool) -> bool:
+        """Whether this run may be restarted because of its numbers; `usual`: as the settings have it."""
+        own = self.runs.get(run_uid)
+        return usual if own is None or own.restart_on_non_finite is None else own.restart_on_non_finite
+
     # --- folding
 
     def armed(self, arm: r.Arm, event: ev.Seen, leading: bool) -> None:

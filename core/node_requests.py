@@ -5,6 +5,7 @@ from typing import Final
 
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
+from rankpulse.core.gpu_keeping import let_in
 from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.strikes import Strikes
 
@@ -61,6 +62,7 @@ def _uncordon(desk: Desk, request: r.Request) -> str:
         return f"{node} is not cordoned"
     Strikes(desk).pardon(node)
     desk.budgets.keep()  # before the cordon goes: else a successor might cordon it once more
+    let_in(desk, node)
     _lift(desk, node)
     desk.folder.say("warning", f"the cordon of {node} is lifted by {request.author}: {request.reason}")
     return ""
@@ -86,6 +88,7 @@ def _maintenance_end(desk: Desk, request: r.Request) -> str:
     node = request.node
     if node not in desk.folder.modes.maintenance:
         return f"{node} is not in maintenance"
+    let_in(desk, node)
     desk.erase(desk.keys.maintenance(node))
     del desk.folder.modes.maintenance[node]
     desk.folder.say("warning", f"maintenance of {node} is over, by {request.author}: {request.reason}")

@@ -99,8 +99,12 @@ class Orders:
             self._climb(incident, run, stands)
         elif run.current.number != incident.round or folder.ordered(run.uid, incident.round, RELEASE):
             return
-        elif incident.asked_by or run.uid in stuck or self._is_dead(incident, run) or self._gone(incident):
+        elif self._is_asked(incident) or run.uid in stuck or self._holds(incident, run):
             self._order(incident, run, RESTART, incident.id)
+
+    def _is_asked(self, incident: r.Incident) -> bool:
+        """A person, or a node that the job is to leave, is reason enough: nothing needs to stand still."""
+        return bool(incident.asked_by) or incident.drain_after >= 0
 
     def _release(self, incident: r.Incident, run: RunView) -> None:
         stands = self._desk.folder.ordered(run.uid, incident.round, RELEASE)
@@ -112,6 +116,15 @@ class Orders:
     def _held(self, run: RunView) -> bool:
         """Dead workers of the present round are held: that does not pass by itself."""
         return run.joint is not None and deaths.is_held(run.current)
+
+    def _holds(self, incident: r.Incident, run: RunView) -> bool:
+        """What an order rests on that is no standstill is still so."""
+        return self._is_dead(incident, run) or self._gone(incident) or self._is_bad(incident, run)
+
+    def _is_bad(self, incident: r.Incident, run: RunView) -> bool:
+        """Its nodes tell of numbers that are not finite still, and are heard."""
+        heard, late = self._desk.folder.numbers, self._desk.folder.fleet.deadlines.late
+        return incident.klass == d.NON_FINITE and heard.of(run.uid, incident.round, late) is not None
 
     def _is_dead(self, incident: r.Incident, run: RunView) -> bool:
         """Its dead are held still; a new leader has to hear from everybody first where it may be an echo."""

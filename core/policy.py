@@ -165,6 +165,10 @@ def _after_held_death(diagnosis: Diagnosis, facts: Facts) -> Choice:
         return Choice(RELEASE, f"{spent}: torchelastic decides")
     if facts.rests_s:
         return _later(facts)
+    without = _without(diagnosis, facts) if diagnosis.faults else None
+    if without is not None:
+        alone = Choice(RELEASE, f"{without.reason}: torchelastic decides")
+        return without if without.action == RESTART_WITHOUT else alone
     return Choice(
         RESTART,
         "a worker died and is held, so all nodes meet again at once and none of torchelastic's restarts is used",
@@ -181,7 +185,7 @@ def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
     if facts.orders_left <= 0 or facts.spent:
         return Choice(PAGE, RUN_SPENT if facts.orders_left <= 0 else facts.spent)
     if not facts.armed:
-        return Choice(OBSERVE, f"would restart it now, but {facts.unarmed}")
+        return Choice(OBSERVE, f"would restart it{_less(diagnosis, facts)} now, but {facts.unarmed}")
     if facts.joint and facts.repeated:
         return Choice(STOP, facts.repeated)
     if facts.rests_s:
@@ -192,6 +196,13 @@ def _after_hang(diagnosis: Diagnosis, facts: Facts) -> Choice:
     if diagnosis.klass == d.NETWORK_STALL:
         return Choice(RESTART, "everybody has come and nothing moves between them: new connections may")
     return Choice(RESTART, "nothing moves and the culprit is known; its peers would wait until their timeout")
+
+
+def _less(diagnosis: Diagnosis, facts: Facts) -> str:
+    """Whom the next round would form without, as a part of a sentence."""
+    without = _without(diagnosis, facts)
+    left_out = without is not None and without.action == RESTART_WITHOUT
+    return f" without {', '.join(diagnosis.nodes[:4])}" if left_out else ""
 
 
 def _without(diagnosis: Diagnosis, facts: Facts) -> Choice | None:

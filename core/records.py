@@ -102,6 +102,7 @@ SPOOL_DROPPED = "spool_dropped"
 EVIDENCE = "evidence"
 CHECKPOINT = "checkpoint"
 GPU_FAULT = "gpu_fault"
+NON_FINITE = "non_finite"
 
 
 class Observation(Record, frozen=True, kw_only=True):
@@ -116,7 +117,9 @@ class Observation(Record, frozen=True, kw_only=True):
     `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
     `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`. `gpu_fault`:
     `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
-    `level`, `action`, `text`, `count`; `injected` (true): somebody wrote it into the kernel's log.
+    `level`, `action`, `text`, `source`, `count`; `injected` (true): somebody wrote it into the kernel's log.
+    `non_finite`, of all ranks of a run on the node: `how` (row | over), and of a row `first`, `finite`, `what`, `text`,
+    `movers` (ranks), `moved`, `bad`, `telling`: see `core.numbers.Told`.
     """
 
     node: str
@@ -333,6 +336,25 @@ class Trail(msgspec.Struct, frozen=True, array_like=True):
     text: str
 
 
+class DeviceFault(msgspec.Struct, frozen=True):
+    """What an incident says of one fault of a GPU or of what joins GPUs: what its agent told last."""
+
+    node: str
+    bus: str  # dddd:bb:dd; "": of the node
+    what: str  # as in a `HealthFinding`
+    level: str
+    action: str
+    text: str
+    index: int = -1
+    uuid: str = ""
+    source: str = ""
+    first_at: float = 0.0  # by the node's own clock
+    count: int = 1
+    cleared: str = ""  # the proof that it is over; "" while there is none
+    boot: str = ""  # of the machine, when it was told of
+    let_in: int = 0  # at this count a person let the node in again; 0: nobody has
+
+
 class Incident(Record, frozen=True, kw_only=True):
     """`incidents/<id>`: first suspicion to confirmed recovery."""
 
@@ -374,6 +396,8 @@ class Incident(Record, frozen=True, kw_only=True):
     strike: str = ""  # the node that it counts against: one that does so too often is cordoned
     drain_after: int = -1  # of a drain: saves of the run that were known when it was asked for, -1: it is none
     signature: str = ""  # what is the same when it happens again; "" where it was not diagnosed from evidence
+    bad_step: int = -1  # the first step whose numbers were not finite, -1: it is not about numbers
+    faults: tuple[DeviceFault, ...] = ()  # of GPUs, that it is about
     ranks: int = 0  # of the round, once the incident is over
     lost_s: dict[str, float] = {}  # of its run's time, by what it went to: see `core.stages`
 
@@ -461,6 +485,7 @@ class RunMode(Record, frozen=True, kw_only=True):
     reason: str
     at: float
     then: str = ""  # of paused: the mode to return to, "" for none of its own
+    restart_on_non_finite: bool | None = None  # such restarts of this run; null: as the settings say
 
 
 class Breaker(Record, frozen=True, kw_only=True):
@@ -735,6 +760,7 @@ class HealthFinding(msgspec.Struct, frozen=True):
     last_at: float
     count: int = 1
     cleared_at: float | None = None
+    source: str = ""  # who says so: kernel | nvml | injected (by a program, into the kernel's log); "": it was read
 
 
 class GpuRow(msgspec.Struct, frozen=True):

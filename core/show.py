@@ -8,6 +8,7 @@ import msgspec
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.phases import clock_of
 from rankpulse.core.records import Cordon
+from rankpulse.core.show_health import health
 from rankpulse.core.show_ledger import ledger
 from rankpulse.core.show_outbox import outbox
 from rankpulse.core.show_silence import actions_stopped, conviction, suspicion
@@ -42,7 +43,10 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
             node: {"author": one.author, "reason": one.reason, "at": one.at}
             for node, one in sorted(folder.modes.maintenance.items())
         },
-        "nodes": {name: _node(node, now) for name, node in sorted(folder.fleet.nodes.items())},
+        "nodes": {
+            name: _node(node, now) | {"health": health(folder.health, name)}
+            for name, node in sorted(folder.fleet.nodes.items())
+        },
         "runs": {
             uid: _run(run, engine.judge.stragglers.told(uid), now)
             | {"checkpoint": _checkpoint(folder.checkpoints, uid, now), "mode": folder.modes.of(uid).mode}

@@ -2,7 +2,8 @@
 
 Standard library only, because the training process imports this module. A slot is a plain file of `SLOT_SIZE`
 bytes in a shared mapping: a fixed head, the *pulse* (rewritten at every step, guarded against torn reads), the
-*identity* (JSON, written once before the head) and the *ending* (JSON, written once at most).
+*numbers* (`core/slot_numbers.py`), the *identity* (JSON, written once before the head) and the *ending* (JSON, written
+once at most).
 
 Everything that comes out of `read` is untrusted: whoever owns the file wrote it. `read` is total: it returns a
 `Slot` or raises `SlotRefused` with a reason, whatever the bytes are.
@@ -16,10 +17,14 @@ writes; the guards of the middle copy make even that improbable, and the next be
 written length 0, body, length; it counts only when it is equal in all three copies.
 """
 
+import functools
 import json
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from rankpulse.core import slot_numbers
+from rankpulse.core.slot_numbers import Numbers
 
 MAGIC = b"RKPULSE\0"
 VERSION = 1
@@ -65,11 +70,15 @@ class Pulse(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One slot, read whole. `identity` and `ending` are JSON objects as their writer left them."""
+    """One slot, read whole. `identity` and `ending` are JSON objects as their writer left them.
+
+    `numbers`: None where none was handed over, or the writer is just at it.
+    """
 
     pulse: Pulse
     identity: dict[str, Any]
     ending: dict[str, Any] | None
+    numbers: Numbers | None = None
 
 
 def pack_json(value: dict[str, Any], limit: int) -> bytes:
@@ -110,7 +119,8 @@ def read(copy: Callable[[], bytes], *, attempts: int = 8) -> Slot:
     for _ in range(attempts):
         last = copy()
         if _whole(first, middle, last):
-            return Slot(_pulse(middle), _json(middle, IDENTITY_AT, IDENTITY_MAX, "identity") or {}, _ending(middle))
+            identity = _json(middle, IDENTITY_AT, IDENTITY_MAX, "identity") or {}
+            return Slot(_pulse(middle), identity, _ending(middle), slot_numbers.read(first, middle, last))
         first, middle = middle, last
     raise SlotTorn("torn at every read: its writer was stopped within a write, or writes without pause")
 
@@ -153,8 +163,14 @@ def _json(data: bytes, at: int, limit: int, what: str) -> dict[str, Any] | None:
         return None
     if length > limit - LENGTH.size:
         raise SlotRefused(f"{what} of {length} bytes, at most {limit - LENGTH.size}: corrupt")
+    return dict(_object(data[at + LENGTH.size : at + LENGTH.size + length], what))
+
+
+@functools.lru_cache(maxsize=64)
+def _object(text: bytes, what: str) -> dict[str, Any]:
+    """Remembered: a slot is read every second, and its identity stays."""
     try:
-        value = json.loads(data[at + LENGTH.size : at + LENGTH.size + length].decode())
+        value = json.loads(text.decode())
         json.dumps(value, ensure_ascii=False).encode()  # lone surrogates pass as JSON, and break whoever writes them on
     except (ValueError, RecursionError) as error:
         raise SlotRefused(f"{what} is not JSON: corrupt") from error

@@ -12,11 +12,13 @@ from rankpulse.core.cuts import RACK_BEATS, by_time
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.fold_beats import Return
+from rankpulse.core.gpu_cascade import reasons
 from rankpulse.core.repeats import highest_step
 from rankpulse.core.rewording import form_of, without
+from rankpulse.core.strikes import BROKEN
 from rankpulse.core.suspects import CONVICTED
 from rankpulse.core.telling import Form, Word, in_words, phrase, said
-from rankpulse.core.views import RoundView, RunView
+from rankpulse.core.views import NodeView, RoundView, RunView
 from rankpulse.core.weather import moved
 
 OF_SILENCE = (d.UNKNOWN, d.SIDECAR_DEAD, d.AGENT_CUT_OFF, d.NODE_DEAD)
@@ -35,6 +37,16 @@ class Verdicts:
     def of_round(self, node: str) -> bool:
         """Whether the open incident of a round names this node."""
         return any(node in i.nodes and i.run_uid for i in self._desk.book.open())
+
+    def of_gpu(self, node: NodeView, form: Form) -> bool:
+        """Whether this node fell silent after a GPU of it broke: then that is part of the incident about it."""
+        name = node.name
+        if not self._desk.folder.health.lately(name, node.silence_began()):
+            return False
+        incident = next((i for i in self._desk.book.open() if i.klass in BROKEN and i.faults and name in i.nodes), None)
+        if incident is not None:
+            self._desk.note(incident, f"then: {phrase(form, [name])}")
+        return incident is not None
 
     def told(self, node: str, *klasses: str) -> bool:
         """Whether an open incident of one of these classes names this node."""
@@ -85,7 +97,14 @@ class Verdicts:
         place = {"run_uid": run.uid, "run_id": run.run_id, "round": run.current.number}
         step = highest_step(run.current)
         incident = self._desk.change(incident, lambda i: msgspec.structs.replace(i, **place, fault_step=step))
+        if incident.faults:
+            self._desk.book.concerns(incident, self._desk.now)
+        self.died(incident, found)
+
+    def died(self, incident: r.Incident, found: Diagnosis) -> None:
+        """What is known of it by now is that these machines are dead; of which broken GPU, it keeps."""
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
+        found = found._replace(reasons=(*found.reasons, *reasons(incident.faults)))
         self._desk.change(incident, lambda i: book_of.restated(i, found))
 
     def part(self, names: Collection[str], to: r.Incident) -> None:
@@ -147,6 +166,10 @@ class Verdicts:
     def _fitting(self, found: Diagnosis, klass: str = "") -> r.Incident | None:
         """The incident that this is about: of this class, or of no others than these nodes."""
         about = [i for name in found.nodes if (i := self.about(name)) is not None]
+        if found.klass == d.NODE_DEAD:  # what a machine dies of is not another incident
+            lately = [name for name in found.nodes if self._desk.folder.health.lately(name, found.since)]
+            broken = [i for i in self._desk.book.open() if i.faults and i.klass in BROKEN and not i.run_uid]
+            about += [i for i in broken if set(i.nodes) & set(lately)]
         return next((i for i in about if i.klass == klass or set(i.nodes) <= set(found.nodes)), None)
 
     def _same(self, form: Form, words: list[Word]) -> r.Incident | None:
@@ -189,7 +212,10 @@ class Verdicts:
 
     def _correct(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
         """The same incident, seen better."""
-        found = found._replace(nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX])
+        found = found._replace(
+            nodes=tuple(sorted({*incident.nodes, *found.nodes}))[:NAMED_MAX],
+            reasons=(*found.reasons, *reasons(incident.faults)),
+        )
         incident = self._desk.note(incident, f"corrected: {found.klass}: {found.summary}")
         choice = policy.choose(found, policy.NOBODY)
         return self._desk.change(

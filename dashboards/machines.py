@@ -46,9 +46,11 @@ def nodes() -> Block:
             ),
             b.graph(
                 "Are all nodes and agents here?",
-                "Nodes that the leader knows, those whose agent said goodbye, and agents that Prometheus reaches.",
+                "Nodes that the leader knows, those whose agent said goodbye, those with a broken GPU, and agents that "
+                "Prometheus reaches.",
                 Query(or_zero(f"count({ask.led('rankpulse_node_leaving')})"), "nodes known"),
                 Query(or_zero(f"sum({ask.led('rankpulse_node_leaving')})"), "said goodbye"),
+                Query(or_zero(f"max({ask.led('rankpulse_nodes_with_broken_gpu')})"), "with a broken GPU"),
                 Query(or_zero(f"count({ask('rankpulse_agent_info')})"), "agents scraped"),
                 stepped=True,
                 size=(12, 7),
@@ -163,6 +165,24 @@ def agents() -> Block:
                 Query(f"sum(increase({ask('rankpulse_agent_orders_done', NODE)}[$__interval]))", "orders done"),
                 Query(f"sum(increase({ask('rankpulse_agent_slots_refused', NODE)}[$__interval]))", "slots refused"),
                 bars=True,
+            ),
+            b.graph(
+                "Are the numbers of the training finite?",
+                "Steps in a row whose loss or gradient norm is NaN or Inf, the ten nodes with the longest rows. One or "
+                "two now and then are a loss scaler at work.",
+                Query(_top(f"max by (node) ({ask('rankpulse_agent_non_finite_row', NODE)})"), "{{node}}"),
+                stepped=True,
+                size=(12, 7),
+            ),
+            b.graph(
+                "How many steps are not finite?",
+                "Steps of ranks whose loss or gradient norm was NaN or Inf, over all agents.",
+                Query(
+                    f"sum by (what) (increase({ask('rankpulse_agent_non_finite_steps', NODE)}[$__interval]))",
+                    "{{what}}",
+                ),
+                bars=True,
+                size=(12, 7),
             ),
         ],
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from rankpulse.drills.ending import ending
 from rankpulse.drills.ending import keep as write
+from rankpulse.drills.gpu_lost import BELIEVED, gpu
 from rankpulse.drills.job import Job
 from rankpulse.drills.leaving import cordon, node
 from rankpulse.drills.pager import Pager
@@ -35,6 +36,7 @@ SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
     "cordon": (cordon,),
     "repeat": (repeat,),
 }
+BY_NAME: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {"gpu": (gpu,)}  # only when it is asked for
 
 
 def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
@@ -43,9 +45,9 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
     With `as_json` stdout gets one object at the end; what happens meanwhile goes to stderr. `keep`: a directory for
     the logs, which are removed otherwise when all went well.
     """
-    unknown = [name for name in names if name not in SCENES]
+    unknown = [name for name in names if name not in SCENES | BY_NAME]
     if unknown:
-        print(f"no fault named {', '.join(unknown)}: choose among {', '.join(SCENES)}", file=sys.stderr)
+        print(f"no fault named {', '.join(unknown)}: choose among {', '.join(SCENES | BY_NAME)}", file=sys.stderr)
         return 2
     missing = _missing()
     if missing:
@@ -72,7 +74,7 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
 
 def in_order(names: list[str]) -> list[str]:
     """What is played when these are asked for: each once, and `stop` ends the job of those before it."""
-    return [name for name in SCENES if name in names or not names]
+    return [*(name for name in SCENES if name in names or not names), *(name for name in BY_NAME if name in names)]
 
 
 def _missing() -> str:
@@ -93,7 +95,7 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
         reference = await asyncio.to_thread(reference_start, directory / "bare")
         screen.reference(reference)
         screen.tell("starting etcd, two agents behind a proxy, and a monitor")
-        async with Pager() as pager, Stage(directory, monitor=NO_STRIKES + pager.target) as stage:
+        async with Pager() as pager, Stage(directory, monitor=NO_STRIKES + BELIEVED + pager.target) as stage:
             show = Show(stage, directory, random.Random(seed), screen.tell, pager)  # noqa: S311
             watching = asyncio.create_task(screen.watch(stage.witness))
             try:
@@ -119,7 +121,7 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
 async def _scenes(show: Show, names: list[str], screen: Screen) -> list[Result]:
     results = []
     for name in names:
-        for scene in SCENES[name]:
+        for scene in (SCENES | BY_NAME)[name]:
             screen.begin(scene.__name__)
             try:
                 result = await scene(show)

@@ -7,6 +7,7 @@ rest is for the drills: what it notes down, so that they can tell what it did, a
 import argparse
 import ctypes
 import json
+import math
 import os
 import signal
 import time
@@ -100,6 +101,9 @@ def train(args: argparse.Namespace) -> None:
     for step in range(done + 1, args.steps + 1):
         began = time.monotonic()
         loss = loss_of(model, batch_of(step, dist.get_rank()))
+        if args.nan_at == step and dist.get_rank() == 0 and not 0 < args.nan_rounds < launched()["round"]:
+            notes.event("nan", step=step)
+            loss = loss * math.nan  # as bad data does: its gradients spread it over all ranks
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -175,6 +179,8 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
     parser.add_argument("--fail-at", type=int, default=0, help="rank 0 raises at this step, in every round")
+    parser.add_argument("--nan-at", type=int, default=0, help="the loss of rank 0 is NaN at this step")
+    parser.add_argument("--nan-rounds", type=int, default=0, help="only in so many rounds, 0: in every one")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
     parser.add_argument("--nvrx", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")
     args = parser.parse_args()

@@ -95,6 +95,10 @@ def _reached(row: Mapping[str, Any]) -> float | None:
     return float(look["reached"]) if look and (look["reached"] or look["answer"]) else None
 
 
+def _broken(row: Mapping[str, Any]) -> bool:
+    return bool((row.get("health") or {}).get("faults"))
+
+
 def _run(read: Callable[[Mapping[str, Any]], float | None]) -> "Source":
     return lambda view, vitals: _rows(_running(view), read)
 
@@ -311,6 +315,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_incidents": _counted(lambda vitals: vitals.incidents, CLASSES),
     "rankpulse_restarts": _counted(lambda vitals: vitals.restarts, RESTARTED_BY),
     "rankpulse_cordons": lambda view, vitals: _one(len(view["cordons"])),
+    "rankpulse_nodes_with_broken_gpu": lambda view, vitals: _one(sum(map(_broken, view["nodes"].values()))),
     "rankpulse_gates": _counted(lambda vitals: vitals.gates, GATES),
     "rankpulse_evidence": lambda view, vitals: _one(vitals.evidence),
     "rankpulse_evidence_questions": _counted(lambda vitals: vitals.asked, ASKED),

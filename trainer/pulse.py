@@ -11,6 +11,7 @@ from weakref import ref
 from rankpulse.core import slot
 from rankpulse.trainer import endings
 from rankpulse.trainer.interfaces import untraced
+from rankpulse.trainer.numbers import UNTOLD, NumberRow
 from rankpulse.trainer.plain import NAN, phase_bytes, plain_float, plain_int
 
 if TYPE_CHECKING:
@@ -40,19 +41,23 @@ class Pulse:
     """
 
     __slots__ = (
-        "__weakref__", "_auto", "_counted", "_first", "_loss", "_map", "_optimizer", "_others", "_paused", "_phase",
-        "_settled", "_shared", "_shown", "_step", "_writes",
+        "__weakref__", "_auto", "_counted", "_finite", "_first", "_loss", "_map", "_numbers", "_optimizer", "_others",
+        "_paused", "_phase", "_row", "_settled", "_shared", "_shown", "_step", "_writes",
     )  # fmt: skip
 
     def __init__(self, shared: "mmap | bytearray | None") -> None:
         self._shared = shared
         self._writes = 0  # never starts anew: a reader tells two writes apart by it
+        self._numbers = NumberRow()
         self._begin()
 
     def _begin(self) -> None:
         self._map = self._shared  # None when there is nothing to write to, or not any more
         self._step = self._first = slot.NO_STEP
         self._loss = NAN
+        self._row = UNTOLD  # how many steps in a row had numbers that are not finite
+        self._finite = slot.NO_STEP  # the last step whose numbers were
+        self._numbers.forget(self._map)
         self._phase = self._shown = _INIT
         self._paused = False
         self._counted = False  # explicit steps came without a number
@@ -68,11 +73,13 @@ class Pulse:
         return self._map is not None
 
     @untraced
-    def step(self, n: object = None, loss: object = NAN) -> None:
+    def step(self, n: object = None, loss: object = NAN, grad_norm: object = NAN) -> None:
         """Step `n` (0 <= n < 2**63) is done; without `n`, or with one that is no such number, one more step is.
 
-        `loss` is read when that cannot wait: a number, or a CPU tensor of one element. The first call switches the
-        counting of optimizer steps off for good. Ends a pause.
+        `loss` and `grad_norm` (the norm of all gradients) are read when that cannot wait: a number, or a CPU tensor of
+        one element. Whatever else they are, they count as not handed over: a GPU tensor is never asked. Numbers that
+        are not finite are counted, nothing more. The first call switches the counting of optimizer steps off for good.
+        Ends a pause.
         """
         shared = self._map
         if shared is None:
@@ -81,8 +88,16 @@ class Pulse:
             n = self._number(n)
         if type(loss) is not float:
             loss = plain_float(loss)
+        if type(grad_norm) is not float:
+            grad_norm = plain_float(grad_norm)
         if not self._settled:
             self._settle(n, explicit=True)
+        if loss is not NAN or grad_norm is not NAN:
+            # what is not finite less itself is NaN, which is true; a finite number leaves 0.0, which is false
+            if self._row or loss - loss or (grad_norm is not NAN and grad_norm - grad_norm):
+                self._judge(shared, n, loss, grad_norm)
+            else:
+                self._finite = n
         self._step = n
         self._loss = loss
         self._writes = writes = self._writes + 1
@@ -159,6 +174,12 @@ class Pulse:
         self._settled = False
         self._show()
         return before
+
+    def _judge(self, shared: "mmap | bytearray", n: int, loss: float, grad_norm: float) -> None:
+        """The first numbers, such as are not finite, and those after them."""
+        self._row = self._numbers.told(shared, n, loss, grad_norm, self._finite, self._counted)
+        if not self._row:
+            self._finite = n
 
     def _number(self, n: object) -> int:
         """A step number for anything that `step` may be given."""

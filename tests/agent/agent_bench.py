@@ -47,7 +47,8 @@ if "TEST_EXIT" in os.environ:
 for line in sys.stdin:
     word, _, rest = line.strip().partition(" ")
     if word == "step":
-        pulse.step(int(rest))
+        n, *numbers = rest.split()
+        pulse.step(int(n), *map(float, numbers))
     elif word == "become":
         os.environ.update(RANK=rest, LOCAL_RANK=rest)
         os.execv(sys.executable, [sys.executable, "-c", os.environ["TEST_WORKER"]])

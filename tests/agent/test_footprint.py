@@ -96,7 +96,7 @@ async def test_an_agent_with_eight_gpus_and_eight_ranks(agent: int, crew: Crew) 
     )
     assert child_of(agent) == child, "one process all the time"
     assert resident_mb(agent) <= 80
-    assert share <= max(0.01, 3.0 * of_idler), "1 % on a machine that is not crowded"
+    assert share <= max(0.01, 1.8 * of_idler), "1 % where waking up costs what it should"
 
 
 def _steps(jobs: list[Job], for_s: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -17,7 +18,7 @@ from rankpulse.core.records import GPU_FAULT
 from rankpulse.store.memory import MemoryStore
 
 pytestmark = pytest.mark.live
-QUICK = {"poll_s": 1.0, "slow_poll_s": 1.0, "call_timeout_s": 2.0, "retry_s": 60.0, "publish_s": 1.0}
+QUICK = {"poll_s": 1.0, "slow_poll_s": 1.0, "call_timeout_s": 2.0, "retry_s": 60.0, "publish_s": 1.0, "kernel_log": ""}
 BEAT_S = 0.2
 
 
@@ -42,16 +43,17 @@ async def _level(desk: Desk, gpu: int) -> str:
     return next((row.level for row in health.gpus if row.bus == NvmlStub.bus(gpu)), "") if health else ""
 
 
+@pytest.mark.parametrize("gpu", [QUICK, pytest.param({}, id="as-shipped", marks=pytest.mark.drill)])
 async def test_a_gpu_that_blocks_costs_no_beat_and_no_other_gpu(
-    run_dir: str, store: MemoryStore, stub: NvmlStub
+    run_dir: str, store: MemoryStore, stub: NvmlStub, gpu: dict[str, Any]
 ) -> None:
     """Its calls block for as long as the test lasts: nothing may wait for that."""
-    async with Desk(run_dir, store, devices=eight(), gpu=QUICK, beat_s=BEAT_S).at_work() as desk:
+    async with Desk(run_dir, store, devices=eight(), gpu=gpu, beat_s=BEAT_S).at_work() as desk:
 
         async def well() -> bool:
             return [await _level(desk, number) for number in range(8)] == ["ok"] * 8
 
-        await eventually(well, 30, "eight GPUs that are well")
+        await eventually(well, 60, "eight GPUs that are well")
         stub.say({"3.hang": 1})
         gaps, last, began = list[float](), time.monotonic(), time.monotonic()
         seq = (await desk.beat()).seq  # type: ignore[union-attr]
@@ -63,6 +65,7 @@ async def test_a_gpu_that_blocks_costs_no_beat_and_no_other_gpu(
                 seq, last = beat.seq, time.monotonic()
             await asyncio.sleep(0.01)
         took_s = time.monotonic() - began
+        print(f"\ntold after {took_s:.1f} s; {len(gaps)} beats in it, at most {max(gaps):.2f} s apart")
         assert len(gaps) >= 0.5 * took_s / BEAT_S, "it beats on"
         assert max(gaps) < 2.0, "no beat waited for the GPU"
         stub.say({f"{number}.temperature": 70 + number for number in range(8)})
@@ -72,7 +75,7 @@ async def test_a_gpu_that_blocks_costs_no_beat_and_no_other_gpu(
             wanted = {NvmlStub.bus(n): 70.0 + n for n in range(8) if n != 3}
             return all(known[bus].values.get("temperature_c") == value for bus, value in wanted.items())
 
-        await eventually(others_are_read, 20, "the other seven")
+        await eventually(others_are_read, 40, "the other seven")
         (fault,) = await desk.observations(GPU_FAULT)
         assert (fault.detail["what"], fault.detail["bus"], fault.detail["how"]) == (
             "probe_stuck", NvmlStub.bus(3), "opened",

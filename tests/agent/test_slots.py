@@ -30,6 +30,41 @@ def test_each_is_found_once(run_dir: str, crew: Crew) -> None:
     os.close(adopted.process.pidfd)
 
 
+def test_where_no_name_came_or_went_there_is_nothing_to_look_for(run_dir: str) -> None:
+    looking = scanner(run_dir, grace_s=60.0)
+    assert not looking.quiet(), "nobody has looked yet"
+    assert looking.scan() == []
+    assert looking.quiet()
+    path = put_slot(run_dir, dead_pid(), b"")
+    assert not looking.quiet(), "a name came"
+    looking.scan()
+    _aged(path.parent)
+    looking.scan()
+    assert not looking.quiet(), "it is looked at again"
+    path.write_bytes(slot_bytes())
+    _aged(path.parent)
+    assert len(looking.scan()) == 1
+    assert looking.quiet()
+    path.unlink()
+    assert not looking.quiet(), "a name went"
+
+
+def test_a_directory_that_has_just_changed_may_change_unseen(run_dir: str) -> None:
+    """The clock of the times of files stands still for some milliseconds at a time."""
+    path = put_slot(run_dir, dead_pid(), slot_bytes())
+    looking = scanner(run_dir)
+    assert len(looking.scan()) == 1
+    now_ns = time.time_ns()
+    os.utime(path.parent, ns=(now_ns, now_ns))
+    looking.scan()
+    assert not looking.quiet()
+
+
+def _aged(directory: Path) -> None:
+    when_ns = time.time_ns() - 1_000_000_000
+    os.utime(directory, ns=(when_ns, when_ns))
+
+
 def test_a_slot_in_the_making_is_looked_at_again(run_dir: str) -> None:
     path = put_slot(run_dir, dead_pid(), b"")
     looking = scanner(run_dir, grace_s=60.0)

@@ -226,6 +226,27 @@ def test_up_brings_all_and_leaves_nothing(tmp_path: Path, number: signal.Signals
         process.communicate()
 
 
+def test_what_a_run_says_of_numbers_that_are_not_finite_stays_until_it_says_otherwise(here: Cluster) -> None:
+    here.seed_run("llama-77", "llama")
+
+    def consent() -> bool | None:
+        held = here.held(here.keys.run_mode("llama-77"))
+        assert held is not None
+        return codec.decode(RunMode, held).restart_on_non_finite
+
+    here.run("arm", "--run", "llama", "--reason", "try it")
+    assert consent() is None
+    answer = here.run("arm", "--run", "llama", "--restart-on-non-finite", "--reason", "it may")
+    assert "armed, also because of numbers that are not finite" in answer
+    for words in (["pause", "llama"], ["resume", "llama"], ["disarm", "--run", "llama"], ["arm", "--run", "llama"]):
+        here.run(*words, "--reason", "something else")
+        assert consent() is True
+    assert "also because of numbers" in here.run("status")
+    here.run("arm", "--run", "llama", "--no-restart-on-non-finite", "--reason", "not any more")
+    assert consent() is False
+    assert "needs --run" in here.run("arm", "--restart-on-non-finite", "--reason", "all", code=2)
+
+
 def test_a_run_is_armed_paused_and_resumed_alone(here: Cluster) -> None:
     here.environ["USER"] = "ada"
     here.seed_run("llama-77", "llama")

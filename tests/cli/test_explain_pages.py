@@ -49,6 +49,7 @@ def test_an_incident_that_was_corrected_since_keeps_its_own_headline() -> None:
 
 def test_every_class_that_a_verdict_or_an_incident_can_have_has_its_advice() -> None:
     of_incidents = {diagnosis.AGENT_CUT_OFF, diagnosis.OPERATOR_RESTART, diagnosis.DRAIN, diagnosis.BREAKER_OPEN}
+    of_incidents.add(diagnosis.NON_FINITE)
     assert {*KINDS, *of_incidents} <= advice.ADVICE.keys()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rankpulse.cli import advice, explain, incidents, live, show
 from rankpulse.cli.doctor import OK, WARN, _clocks, _version, kernel_log, looks
-from rankpulse.core.records import Beat, Incident, Member, Trail
+from rankpulse.core.records import Beat, DeviceFault, Incident, Member, Trail
 
 INCIDENT = Incident(
     id="i-1",
@@ -142,3 +142,34 @@ def test_doctor_says_whether_the_kernels_log_can_be_read(tmp_path: Path) -> None
     assert kernel_log("").level == OK
     found = kernel_log(str(tmp_path / "none"))
     assert (found.level, "CAP_SYSLOG" in found.remedy) == (WARN, True)
+
+
+LOST_GPU = msgspec.structs.replace(
+    INCIDENT,
+    klass="gpu_fault",
+    run_uid="",
+    run_id="",
+    round=-1,
+    culprits=(),
+    cascade=(),
+    summary="GPU lost (Xid 79): n2, GPU 3 at 0000:18:00",
+    action="observe",
+    action_reason="would keep n2 out of all rounds. By hand: rankpulse cordon n2 --drain --reason 'GPU lost'",
+    faults=(
+        DeviceFault("n2", "0000:18:00", "xid_79", "broken", "drain_reboot", "XID 79", 3, "GPU-1", "kernel", 0.0, 2),
+    ),
+)
+
+
+def test_a_broken_gpu_is_shown_with_its_place_its_source_and_the_command_that_keeps_the_node_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = " ".join(page(capsys, LOST_GPU).split())
+    assert (
+        "n2, GPU 3 at 0000:18:00 (GPU-1): xid_79, by the kernel's log, 2 times; open; drain the node and reboot it"
+        in text
+    )
+    assert "rankpulse cordon n2 --drain --reason 'GPU lost (Xid 79): n2, GPU 3 at 0000:18:00'" in text
+    assert "lets the monitor keep it out now" in text
+    over = msgspec.structs.replace(LOST_GPU.faults[0], cleared="the machine was booted anew")
+    assert "over: the machine was booted anew" in page(capsys, msgspec.structs.replace(LOST_GPU, faults=(over,)))

@@ -114,7 +114,7 @@ def test_a_log_becomes_a_page_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_log_without_faults_and_one_that_cannot_be_read(tmp_path: Path) -> None:
-    assert said("kmsg", "-", stdin=b"[ 1.0] Linux version 6.18\n").strip() == "1 lines, no fault"
+    assert said("kmsg", "-", stdin=b"[ 1.0] Linux version 6.18\n").strip() == "1 line, no fault"
     result = CliRunner().invoke(app, ["kmsg", str(tmp_path / "none")])
     assert result.exit_code == 2
     assert "cannot read" in result.output

@@ -251,3 +251,13 @@ def test_tables_have_the_same_columns_for_every_row() -> None:
         ("fleet", "", 0.0), ("node", "node-a", 80.0), ("run", "job-1", 80.0)
     ]  # fmt: skip
     assert len({tuple(row) for row in exposed}) == 1
+
+
+def test_the_one_gpu_that_an_incident_is_about_is_counted_by_its_number_and_identity() -> None:
+    lost = r.DeviceFault("n1", "0000:0f:00", "xid_79", "broken", "drain_reboot", "lost", index=3, uuid="GPU-3")
+    other = msgspec.structs.replace(lost, bus="0000:10:00", index=4)
+    of_node = msgspec.structs.replace(lost, bus="", index=-1, uuid="")
+    one, none = (3, "0000:0f:00", "GPU-3"), (-1, "", "")
+    for rows, device in (((lost,), one), ((lost, of_node), one), ((lost, other), none), ((of_node,), none), ((), none)):
+        found = ledger.entry(incident(klass=d.GPU_FAULT, faults=rows))
+        assert (found.gpu, found.pci, found.uuid) == device

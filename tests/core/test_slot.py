@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankpulse.core import slot
+from rankpulse.core import slot, slot_numbers
+from rankpulse.core.slot_numbers import NUMBERS, NUMBERS_AT, Numbers
 
 PULSE = slot.Pulse(step=7, first_step=3, stamp_ns=123, loss=0.5, phase="train", pulses=9)
 IMAGE = slot.image({"rank": 1}, PULSE, {"kind": "exit"})
@@ -166,3 +167,42 @@ def _steps_seen(path: Path, reads: int) -> list[int]:
 def _bytes_of(file: "object") -> bytes:
     file.seek(0)  # type: ignore[attr-defined]
     return file.read()  # type: ignore[attr-defined,no-any-return]
+
+
+def with_numbers(*fields: int) -> bytes:
+    return changed(IMAGE, NUMBERS_AT, NUMBERS.pack(*fields))
+
+
+def test_numbers_are_read_where_they_stand() -> None:
+    numbers = Numbers(3, 100, 99, 102, 1, 3, 0)
+    data = changed(IMAGE, NUMBERS_AT, slot_numbers.packed(numbers, 5))
+    assert slot.read(lambda: data).numbers == numbers
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (0, 3, 100, 99, 102, 1, 3, 0, 0),  # zeroed: a write has just begun
+        (5, 3, 100, 99, 102, 1, 3, 0, 4),  # and is not over
+        (5, 3, -1, 99, 102, 1, 3, 0, 5),  # a row that never began
+        (5, 3, 100, 99, 102, 0, 3, 0, 5),  # and of nothing
+        (5, 3, 100, 99, 102, 16, 3, 0, 5),
+    ],
+)
+def test_numbers_half_written_or_absurd_are_none(fields: tuple[int, ...]) -> None:
+    assert slot.read(lambda: with_numbers(*fields)).numbers is None
+
+
+def test_numbers_that_change_while_they_are_read_wait() -> None:
+    one, other = with_numbers(1, 1, 5, 4, 5, 1, 1, 0, 1), with_numbers(2, 2, 5, 4, 6, 1, 2, 0, 2)
+    copies = iter([one, one, other])
+    assert slot.read(lambda: next(copies)).numbers is None
+
+
+@given(st.binary(min_size=NUMBERS.size, max_size=NUMBERS.size), st.booleans())
+def test_any_bytes_give_numbers_that_json_carries(body: bytes, guarded: bool) -> None:
+    data = body[:-8] + body[:8] if guarded else body
+    found = slot.read(lambda: changed(IMAGE, NUMBERS_AT, data)).numbers
+    if found is not None:
+        assert all(-1 <= field <= 2**53 for field in found)
+        assert found.row == 0 or (found.first >= 0 and found.what > 0)

@@ -126,7 +126,7 @@ def test_a_huge_whole_loss_is_unknown() -> None:
 
 
 any_value = st.none() | st.integers() | st.floats() | st.text() | st.binary() | st.sampled_from(ABSURD)
-calls = st.sampled_from(["step", "loss", "phase", "pause", "resume", "close", "reopen", "optimizer", "forsake"])
+calls = st.sampled_from(["step", "loss", "norm", "phase", "pause", "resume", "close", "reopen", "optimizer", "forsake"])
 
 
 @given(st.lists(st.tuples(calls, any_value), max_size=20))
@@ -136,6 +136,7 @@ def test_no_sequence_of_calls_raises_or_breaks_the_slot(said: list[tuple[str, ob
     todo: dict[str, Callable[[object], object]] = {
         "step": lambda value: pulse.step(value),
         "loss": lambda value: pulse.step(1, loss=value),
+        "norm": lambda value: pulse.step(2, grad_norm=value),
         "phase": lambda value: pulse.phase(value).__enter__(),
         "pause": lambda _: pulse.pause(),
         "resume": lambda _: pulse.resume(),

@@ -1,0 +1,99 @@
+"""What is done about a run that trains on with numbers that are not finite. Pure.
+
+Its ranks move, so nothing else sees it. A job that nobody has spoken for is left alone: it may be its loss scaler at
+work, or a program that mends this by itself. With consent the round is ended, and the next resumes from a checkpoint of
+before the first such step; when that step comes out so again, it is the program's fault or that of its data.
+"""
+
+from typing import Final, NamedTuple
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core import policy, resumption
+from rankpulse.core.incidents import Book
+from rankpulse.core.numbers import ROW, Told
+from rankpulse.core.policy import Choice, Facts
+from rankpulse.core.records import CheckpointState, Incident
+from rankpulse.core.views import RoundView, RunView
+
+COUNTED: Final = (
+    "its ranks count their steps anew in every process, so that no checkpoint can be told by them: pulse.step(n) with "
+    "the number of the step"
+)
+
+
+class Case(NamedTuple):
+    """How it stands with such a run."""
+
+    facts: Facts
+    consent: bool  # such restarts are allowed
+    limit: int  # what is resumed from is of an earlier step
+    refusal: str = ""  # why the job could not go on from before it
+    again: str = ""  # why another restart would bring the same
+    settled: bool = True
+
+
+def choose(case: Case) -> Choice:
+    """What is done by now, and why."""
+    facts = case.facts
+    if facts.paused:
+        return Choice(policy.NONE, facts.unarmed)
+    if not case.consent:
+        return Choice(policy.NONE, f"{case.again or 'the job goes on'}; policy.restart_on_non_finite is off")
+    able = facts.elastic and facts.launcher_alive
+    if case.again:
+        return Choice(policy.STOP if able and facts.joint and facts.armed else policy.PAGE, case.again)
+    if not able:
+        return Choice(policy.PAGE, "no torchelastic is there to start the next round: ending it would end the job")
+    if case.refusal:
+        return Choice(policy.PAGE, f"no restart: {case.refusal}")
+    if facts.parted:
+        return Choice(policy.PAGE, "a node has ended its work and meets nobody any more: there would be no next round")
+    if facts.orders_left <= 0 or facts.spent:
+        return Choice(policy.PAGE, policy.RUN_SPENT if facts.orders_left <= 0 else facts.spent)
+    if not facts.armed:
+        return Choice(policy.OBSERVE, f"would go on from before step {case.limit} now, but {facts.unarmed}")
+    if facts.rests_s:
+        return Choice(policy.WAIT, f"the last order did not help: no other within {facts.rests_s:g} s of it")
+    if not case.settled:
+        return Choice(policy.WAIT, "a rank may have been sooner, and its node not have told of it yet")
+    return Choice(policy.RESTART, f"{ROW} steps in a row: the job goes on from a checkpoint before step {case.limit}")
+
+
+def limit(told: Told, round_: RoundView) -> int:
+    """Before which step the checkpoint has to be. One whose very first step comes out so holds it already."""
+    resumed = round_.resumed_from()
+    return resumed if resumed is not None and told.finite < 0 and told.first == resumed + 1 else told.first
+
+
+def refused(told: Told, before: int, run: RunView, state: CheckpointState | None) -> str:
+    """Why the job cannot go on from a checkpoint before that step, "" when it can."""
+    if told.counted:
+        return COUNTED
+    why = resumption.refused(max(before, 0), joint=run.joint is not None, state=state)
+    known = (state.oldest_step, state.verified_step, state.step, state.loaded_step) if state is not None else ()
+    if not why and not any(0 <= step < before for step in known):
+        return f"the job has told of no checkpoint before step {before}"
+    return why
+
+
+def again(told: Told, run: RunView, book: Book) -> str:
+    """Why another restart would only bring it once more, "" while nothing says so."""
+    number = run.current.number
+    for incident in _ordered(run, book):
+        if incident.round < number and incident.bad_step == told.first:
+            return (
+                f"step {told.first} is not finite again (as in round {incident.round}), after a restart from before "
+                "it: the program's fault, or that of its data"
+            )
+    return ""
+
+
+def idle(told: Told, run: RunView, book: Book) -> int:
+    """Restarts of this kind that have not brought the run beyond the step where they began."""
+    return sum(incident.bad_step >= told.first for incident in _ordered(run, book))
+
+
+def _ordered(run: RunView, book: Book) -> list[Incident]:
+    """Incidents of this kind for which the run was restarted."""
+    mine = (i for i in book if i.run_uid == run.uid and i.klass == d.NON_FINITE)
+    return sorted((i for i in mine if i.order_id == i.id), key=lambda i: -i.round)
