@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
 from rankpulse.core import ledger_lines
@@ -61,6 +61,7 @@ class LedgerExport:
         self._folder = os.path.join(settings.export_dir, keys.cluster) if settings.export_dir else ""
         self._vitals, self._leads, self._known = vitals, leads, _Known()
         self._thread: Thread | None = None
+        self._answered = Event()
 
     async def run(self) -> None:
         """For ever; never raises for a directory that cannot serve."""
@@ -111,15 +112,17 @@ class LedgerExport:
 
         Raises TimeoutError; also as long as an earlier one hangs.
         """
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is not None and not self._answered.is_set():
             raise TimeoutError
         loop, answer = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+        answered = self._answered = Event()  # a thread that has answered may live on for a moment
 
         def run() -> None:
             try:
                 done = partial(_answered, answer, work(), None)
             except Exception as error:
                 done = partial(_answered, answer, None, error)
+            answered.set()
             with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
                 loop.call_soon_threadsafe(done)
 
