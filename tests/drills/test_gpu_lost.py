@@ -128,6 +128,7 @@ async def test_the_job_goes_on_and_then_hangs_one_incident_and_one_restart_witho
     ]
 
 
+@pytest.mark.drill  # tests/core/test_gpu_incidents.py has the same with a simulated job
 async def test_armed_the_job_that_goes_on_leaves_the_node_after_its_next_checkpoint(play: Play) -> None:
     await play.arm()
     play.stage.logs[SICK].loses_gpu()

@@ -66,6 +66,7 @@ async def test_it_is_told_by_default_and_undone_once_that_is_allowed(tmp_path: P
     assert len(incidents(stage)) == 1
 
 
+@pytest.mark.drill  # tests/core/test_non_finite_stories.py has the same with a simulated job
 async def test_the_same_step_again_is_the_datas_fault_and_ends_the_job(tmp_path: Path) -> None:
     async with Stage(tmp_path, monitor=f"{NO_STRIKES}restart_on_non_finite = true\n") as stage:
         await modes.arm(settings_of(stage), armed=True, reason="test")
