@@ -129,7 +129,7 @@ async def test_who_read_the_journal_so_far_is_not_told_that_story_by_the_device(
 
 
 async def test_what_the_first_agent_hears_later_is_new_whatever_its_stamp_says(device: Device) -> None:
-    """The kernel stamps with a clock that nobody corrects: in a year of uptime it may be a quarter of an hour behind."""
+    """The kernel stamps with a clock that nobody corrects: in a year it may fall a quarter of an hour behind."""
     device.say(119, at=10.0)
     async with device.read() as log:
         await device.heard(119)
