@@ -40,6 +40,8 @@ class Heard:
     last: float
     count: int
     keys: list[str] = field(default_factory=list)
+    lasted_s: float = 0.0  # from its first sighting to its last, by the clock of its node
+    dated: bool = False  # whether it was looked up when a leader before this one heard of it
 
 
 class HealthFolder:
@@ -121,12 +123,12 @@ class HealthFolder:
 
     def _weigh(self, node: str, now: float) -> None:
         """Which causes of this node are open now."""
-        found = {faults.place(one): (one, age_s) for one, age_s in self._told(node) if self._is_cause(one)}
+        found = {faults.place(one): (one, *ages) for one, *ages in self._told(node) if self._is_cause(one)}
         for where in [where for where in self.causes if where.node == node and where not in found]:
             del self.causes[where]
             for key in self.heard.pop(where).keys:
                 self._fold(key)
-        for where, (fault, age_s) in found.items():
+        for where, (fault, age_s, lasted_s) in found.items():
             before = self.causes.get(where)
             if before is not None and before.boot:
                 fault = msgspec.structs.replace(fault, boot=before.boot)
@@ -134,20 +136,23 @@ class HealthFolder:
             heard = self.heard.get(where)
             if heard is None or (before is None and heard.count != fault.count):
                 keys = heard.keys if heard is not None else []
-                self.heard[where] = Heard(now - age_s, now - age_s, fault.count, keys)
+                self.heard[where] = Heard(now - age_s, now - age_s, fault.count, keys, lasted_s)
             elif heard.count != fault.count:
                 heard.last, heard.count = now, fault.count
 
-    def _told(self, node: str) -> Iterator[tuple[DeviceFault, float]]:
-        """What is open, and for how long it has been when it was told: both by the clock of its node."""
+    def _told(self, node: str) -> Iterator[tuple[DeviceFault, float, float]]:
+        """What is open, how old its last sighting was when it was told, and how long after the first that came.
+
+        Both by the clock of its node.
+        """
         record, boot = self.records.get(node), self._boot(node)
         for fault, at in self._ahead.get(node, {}).values():
-            yield fault, max(at - fault.first_at, 0.0) if fault.first_at else 0.0
+            yield fault, max(at - fault.first_at, 0.0) if fault.first_at else 0.0, 0.0
         ahead = self._ahead.get(node, {})
         for finding, gpu in findings(record) if record is not None else ():
             fault = faults.of_finding(node, finding, gpu, boot)
             if record is not None and faults.place(fault) not in ahead:
-                yield fault, max(record.at - finding.last_at, 0.0)
+                yield fault, max(record.at - finding.last_at, 0.0), max(finding.last_at - finding.first_at, 0.0)
 
     def _is_cause(self, fault: DeviceFault) -> bool:
         return faults.is_cause(fault, believe_injected=self._believe)

@@ -39,6 +39,7 @@ class GpuIncidents:
         """What is new: an incident of its own, or part of one. Before any run is judged."""
         self.suffering.clear()
         self._keeping.begin()
+        self._date()
         self._refresh()
         for told in self._news():
             home = self._home(told)
@@ -90,6 +91,24 @@ class GpuIncidents:
                 self._keeping.without(incident, acting=acting)
 
     # --- which incident
+
+    def _date(self) -> None:
+        """What a leader before this one had heard is as old as its incident: a record says nothing of when it was read.
+
+        Rows of one node lie apart as that node saw them.
+        """
+        desk, heard = self._desk, self._desk.folder.health.heard
+        fresh = {where for where, one in heard.items() if not one.dated}
+        for incident in desk.book.open() if fresh else ():
+            opened = desk.now - max(desk.at - incident.opened_at, 0.0)
+            for row in incident.faults:
+                if faults.place(row) in fresh:
+                    first = min(one.first_at for one in incident.faults if one.node == row.node)
+                    one = heard[faults.place(row)]
+                    one.began = min(one.began, opened + row.first_at - first)
+                    one.last = min(one.last, one.began + one.lasted_s)
+        for where in fresh:
+            heard[where].dated = True
 
     def _told(self, where: Iterable[faults.Place] | None = None) -> list[Told]:
         health = self._desk.folder.health

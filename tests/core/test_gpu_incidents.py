@@ -402,6 +402,22 @@ def test_a_job_that_outlived_the_fault_by_minutes_hangs_for_another_reason() -> 
     assert world.incidents()[0].run_uid == ""
 
 
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_new_leader_does_not_take_an_old_fault_for_a_new_one(repeats: bool) -> None:
+    world = trained()
+    world.breaks("node-b", fault=ECC)
+    world.run(600, step_s=0.5)
+    if repeats:
+        world.breaks("node-b", fault=ECC)
+        world.run(2)
+    world.successor(2)
+    world.run(15)
+    world.training = False
+    world.run(20)
+    assert len(world.incidents()) == (1 if repeats else 2)
+    assert world.incidents()[0].run_uid == ("job-1" if repeats else "")
+
+
 def test_a_hang_that_passes_leaves_the_gpu_broken() -> None:
     world = trained()
     world.breaks("node-b")
