@@ -89,6 +89,8 @@ class GpuIncidents:
                     self._keeping.follow(incident, acting=acting)
             elif incident.action == policy.ADOPT:
                 self._keeping.without(incident, acting=acting)
+            if incident.order_id and incident.action == policy.RESTART:
+                self._keeping.after_order(incident, acting=acting)
 
     # --- which incident
 

@@ -101,6 +101,18 @@ class Keeping:
         if gpu_choice.choose(case).cordon:
             self._keep_out(incident, case._replace(busy=False), [])
 
+    def after_order(self, incident: r.Incident, *, acting: bool) -> None:
+        """Its round was ended before anybody spoke of the GPU. Should the next have met by now, it leaves the node."""
+        run = self._desk.folder.fleet.runs.get(incident.run_uid)
+        if run is None or not run.rounds or run.current.number != incident.round:
+            return
+        nodes = still_broken(incident)
+        if not nodes or not self._desk.room(run, run.current, nodes).enough:
+            return
+        case = self._case(nodes, incident.faults, incident.confidence, "" if acting else BLIND)
+        if gpu_choice.choose(case).cordon:
+            self._keep_out(incident, case._replace(busy=True), [])
+
     # --- the case
 
     def _case(self, nodes: tuple[str, ...], rows: tuple[r.DeviceFault, ...], sure: float, refusal: str) -> Case:

@@ -418,6 +418,26 @@ def test_a_new_leader_does_not_take_an_old_fault_for_a_new_one(repeats: bool) ->
     assert world.incidents()[0].run_uid == ("job-1" if repeats else "")
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_gpu_that_is_told_of_after_the_restart_was_ordered_is_left_where_others_are_enough(least: int) -> None:
+    world = trained(armed=True)
+    launch = r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=least, max_nodes=2, at=0.0)
+    world.put(world.keys.launch("job-1"), launch)
+    world.ends(world.procs[-1], code=1, error="RuntimeError", message="CUDA error", held=True)
+    world.run(3)
+    [order] = world.of_kind("restart")
+    assert order.without == ()
+    world.breaks("node-b")
+    world.run(1)
+    assert (only(world).klass, world.cordons()) == ("gpu_fault", {"node-b": "rankpulse"} if least == 1 else {})
+    for proc in [proc for proc in world.procs if proc.alive]:
+        world.ends(proc, signal=9, order_id=order.order_id)
+    world.meets(NODES, 2, first_step=91)  # it did so already
+    world.run(8)
+    assert world.cordons() == {"node-b": "rankpulse"}
+    assert [i.action for i in world.incidents() if i.state == "open"] == ["drain"], "it is on its way off the node"
+
+
 def test_a_hang_that_passes_leaves_the_gpu_broken() -> None:
     world = trained()
     world.breaks("node-b")
