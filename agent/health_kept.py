@@ -1,12 +1,14 @@
-"""What was found about GPUs, on disk: a restart of the agent is no proof that they are well again."""
+"""What was found about GPUs and the machine, on disk: a restart of the agent is no proof that they are well again."""
 
 import contextlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from rankpulse.agent.folder import Folder
 from rankpulse.agent.gpu_books import GpuBooks
+from rankpulse.core.faults import KERNEL
 from rankpulse.core.gpu_health import XidCount
 from rankpulse.core.gpu_reading import Identity, bus_id
 from rankpulse.core.gpu_told import findings
@@ -29,6 +31,7 @@ class Kept(msgspec.Struct, frozen=True):
 
     boot_id: str
     gpus: tuple[Gpu, ...] = ()
+    node: tuple[HealthFinding, ...] = ()  # by the kernel's word; whatever else is found of a node is looked at anew
 
 
 def save(folder: Folder, boot_id: str, books: GpuBooks) -> None:
@@ -38,8 +41,9 @@ def save(folder: Folder, boot_id: str, books: GpuBooks) -> None:
         for gpu in books.gpus.values()
         if gpu.book.findings or gpu.xids
     ]
+    node = tuple(one for one in findings(books.book) if one.source == KERNEL)
     with contextlib.suppress(OSError):
-        folder.write(_NAME, msgspec.json.encode(Kept(boot_id, tuple(rows))))
+        folder.write(_NAME, msgspec.json.encode(Kept(boot_id, tuple(rows), node)))
 
 
 def restore(folder: Folder, boot_id: str, books: GpuBooks) -> None:
@@ -48,14 +52,19 @@ def restore(folder: Folder, boot_id: str, books: GpuBooks) -> None:
         kept = msgspec.json.decode(folder.read(_NAME, _MAX_BYTES), type=Kept)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    for row in kept.gpus if kept.boot_id == boot_id else ():
+    if kept.boot_id != boot_id:
+        return
+    books.book.findings |= _findings(one for one in kept.node if one.source == KERNEL)
+    for row in kept.gpus:
         if bus_id(row.bus) == row.bus:
             gpu = books.known(row.bus)
             gpu.identity = Identity(row.uuid)
-            gpu.book.findings = {
-                one.what: Finding(*msgspec.structs.astuple(one)) for one in row.findings if _known(one)
-            }
+            gpu.book.findings = _findings(row.findings)
             gpu.xids = {int(code): XidCount(*one) for code, one in row.xids.items() if code.isdecimal()}
+
+
+def _findings(told: Iterable[HealthFinding]) -> dict[str, Finding]:
+    return {one.what: Finding(*msgspec.structs.astuple(one)) for one in told if _known(one)}
 
 
 def _known(one: HealthFinding) -> bool:

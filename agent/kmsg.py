@@ -55,6 +55,7 @@ class KernelLog:
             return
         try:
             self.able(SOURCE, "")
+            self._first |= self.cursor.boot_id == self.boot_id and self.cursor.seq < 0  # so far the journal was read
             await self._follow(fd)
         finally:
             os.close(fd)
@@ -63,6 +64,7 @@ class KernelLog:
         with contextlib.suppress(EOFError):  # the kernel's own never ends
             while True:
                 if not self._batch(fd):
+                    self._first = False  # what comes now is of now, however far the kernel's stamps have run away
                     await _readable(fd)
                 await asyncio.sleep(PAUSE_S)
 

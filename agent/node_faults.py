@@ -31,6 +31,7 @@ from rankpulse.core.kernel_reading import Reading
 
 _CLOCK: Final = "utc"
 _LEVELS: Final = {INSPECT: WATCH, RESTART_APP: WATCH, RESET: BROKEN, REBOOT: BROKEN, VENDOR: SICK}
+_UNPLUGGED: Final = ("nic_link_down",)  # a port that nobody uses says so at every boot; of one in use sysfs tells
 
 
 class _Told(NamedTuple):
@@ -102,12 +103,18 @@ class NodeFaults:
         """A link, a switch, a network card, memory, a program."""
         books, what, condition = self.books, _what(fault), _condition(fault, action)
         if fault.cleared:
-            books.of_host(what, CLEAR)
+            if not any(self._open_elsewhere(other, fault) for other in self.faults.faults.values()):
+                books.of_host(what, CLEAR)
         elif condition is None or action == RESTART_APP:
             passing = condition or Condition(WATCH, action, _words(fault), _source(fault))
             books.told(books.book.passed(what, passing, at))
         else:
             books.told(books.book.found(what, condition, at, counts=True))
+
+    def _open_elsewhere(self, other: Fault, fault: Fault) -> bool:
+        """Another port, or switch, has the same, and shares the finding: the end of one is none of the other's."""
+        alike = other.key.code == fault.key.code and other.key.injected == fault.key.injected
+        return alike and not other.cleared and other.key in self._told
 
     def _injected(self, fault: Fault, action: str, at: float) -> None:
         """Somebody wrote it into the log. It is told as such, and nothing is believed of it."""
@@ -124,7 +131,11 @@ def _what(fault: Fault) -> str:
 
 
 def _condition(fault: Fault, action: str) -> Condition | None:
-    level = _LEVELS.get(INSPECT if action in (catalogue.DECODE, catalogue.STATED) else action)
+    level = (
+        WATCH
+        if fault.reading.kind in _UNPLUGGED
+        else _LEVELS.get(INSPECT if action in (catalogue.DECODE, catalogue.STATED) else action)
+    )
     where = f" ({fault.key.where})" if fault.key.where else ""
     return Condition(level, action, f"{_words(fault)}{where}", _source(fault)) if level else None
 

@@ -22,7 +22,7 @@ _BESIDE: Final[dict[str, tuple[int | str, ...]]] = {
     "gpu_reset_required": (),
     "gpu_init_failed": (79,),
     "driver_probe_failed": ("gpu_init_failed", 79),
-    "pcie_aer_detail": ("pcie_aer",),
+    "pcie_aer_detail": ("pcie_aer", "pcie_aer_mild"),
     "oom_reaped": ("oom_kill",),
     "oom_invoked": ("oom_kill",),
     "peermem_warning": (),

@@ -157,7 +157,8 @@ def key_of(reading: Reading) -> Key:
         where = reading.process_name or ""
     if reading.kind == kr.GPU_LOST:
         return Key(where, LOST, reading.injected)  # the twin line of a 79, or all that there is of it
-    code = reading.xid if reading.xid is not None else reading.sxid if reading.sxid is not None else reading.kind
+    kind = f"{reading.kind}_mild" if kr.mild(reading) else reading.kind  # what is worse must not be counted among them
+    code = reading.xid if reading.xid is not None else reading.sxid if reading.sxid is not None else kind
     return Key(where, code, reading.injected)
 
 

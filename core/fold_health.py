@@ -16,10 +16,11 @@ from rankpulse.core import gpu_faults as faults
 from rankpulse.core import gpu_words
 from rankpulse.core.fleet import Fleet
 from rankpulse.core.gpu_faults import Place
-from rankpulse.core.records import DeviceFault, GpuRow, HealthFinding, NodeHealth, Observation
+from rankpulse.core.records import DeviceFault, GpuRow, HealthFinding, NodeHealth, Observation, Scalar
 from rankpulse.core.words import printable
 
 GPUS_MAX, FINDINGS_MAX = 64, 80  # of a node, that are looked at
+AHEAD_MAX: Final = 256  # faults of a node that are believed before its record says so: what is beyond waits for that
 NOTES_MAX: Final = 8
 LATELY_S: Final = 300.0  # a machine that falls silent later does so for another reason
 OPENED, CLEARED = ("opened", "changed"), "cleared"
@@ -40,6 +41,8 @@ class Heard:
     last: float
     count: int
     keys: list[str] = field(default_factory=list)
+    lasted_s: float = 0.0  # from its first sighting to its last, by the clock of its node
+    dated: bool = False  # whether it was looked up when a leader before this one heard of it
 
 
 class HealthFolder:
@@ -73,8 +76,9 @@ class HealthFolder:
             self._tell(how, fault, event.received_at)
             return
         record = self.records.get(obs.node)
-        if record is None or record.at < obs.at:
-            self._ahead.setdefault(obs.node, {})[where] = fault, obs.at
+        ahead = self._ahead.setdefault(obs.node, {})
+        if (record is None or record.at < obs.at) and (where in ahead or len(ahead) < AHEAD_MAX):
+            ahead[where] = fault, obs.at
             self._weigh(obs.node, event.received_at)
         if where not in self.causes:
             self._fold(event.key)  # over by now
@@ -121,12 +125,12 @@ class HealthFolder:
 
     def _weigh(self, node: str, now: float) -> None:
         """Which causes of this node are open now."""
-        found = {faults.place(one): (one, age_s) for one, age_s in self._told(node) if self._is_cause(one)}
+        found = {faults.place(told[0]): told for told in self._told(node) if self._is_cause(told[0])}
         for where in [where for where in self.causes if where.node == node and where not in found]:
             del self.causes[where]
             for key in self.heard.pop(where).keys:
                 self._fold(key)
-        for where, (fault, age_s) in found.items():
+        for where, (fault, age_s, lasted_s) in found.items():
             before = self.causes.get(where)
             if before is not None and before.boot:
                 fault = msgspec.structs.replace(fault, boot=before.boot)
@@ -134,20 +138,23 @@ class HealthFolder:
             heard = self.heard.get(where)
             if heard is None or (before is None and heard.count != fault.count):
                 keys = heard.keys if heard is not None else []
-                self.heard[where] = Heard(now - age_s, now - age_s, fault.count, keys)
+                self.heard[where] = Heard(now - age_s, now - age_s, fault.count, keys, lasted_s)
             elif heard.count != fault.count:
                 heard.last, heard.count = now, fault.count
 
-    def _told(self, node: str) -> Iterator[tuple[DeviceFault, float]]:
-        """What is open, and for how long it has been when it was told: both by the clock of its node."""
+    def _told(self, node: str) -> Iterator[tuple[DeviceFault, float, float]]:
+        """What is open, how old its last sighting was when it was told, and how long after the first that came.
+
+        Both by the clock of its node.
+        """
         record, boot = self.records.get(node), self._boot(node)
         for fault, at in self._ahead.get(node, {}).values():
-            yield fault, max(at - fault.first_at, 0.0) if fault.first_at else 0.0
+            yield fault, max(at - fault.first_at, 0.0) if fault.first_at else 0.0, 0.0
         ahead = self._ahead.get(node, {})
         for finding, gpu in findings(record) if record is not None else ():
             fault = faults.of_finding(node, finding, gpu, boot)
             if record is not None and faults.place(fault) not in ahead:
-                yield fault, max(record.at - finding.last_at, 0.0)
+                yield fault, max(record.at - finding.last_at, 0.0), max(finding.last_at - finding.first_at, 0.0)
 
     def _is_cause(self, fault: DeviceFault) -> bool:
         return faults.is_cause(fault, believe_injected=self._believe)
@@ -185,11 +192,16 @@ def findings(record: NodeHealth) -> Iterator[tuple[HealthFinding, tuple[str, str
 
 def _of_detail(obs: Observation, boot: str) -> DeviceFault:
     told = obs.detail
-    index, count = told.get("index"), told.get("count")
+    index, count = _whole(told.get("index"), -1), _whole(told.get("count"), 1)
     texts = {name: str(told.get(name) or "") for name in ("what", "level", "action", "text", "source")}
     finding = HealthFinding(
         texts["what"], texts["level"], texts["action"], texts["text"], obs.at, obs.at,
-        count if isinstance(count, int) else 1, None, "injected" if told.get("injected") is True else texts["source"],
+        count, None, "injected" if told.get("injected") is True else texts["source"],
     )  # fmt: skip
-    gpu = str(told.get("bus") or ""), str(told.get("uuid") or ""), index if isinstance(index, int) else -1
+    gpu = str(told.get("bus") or ""), str(told.get("uuid") or ""), index
     return faults.of_finding(obs.node, finding, gpu, boot)
+
+
+def _whole(value: Scalar, usual: int) -> int:
+    """Of what anybody may have written: JSON's true is no number."""
+    return value if type(value) is int else usual

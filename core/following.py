@@ -9,7 +9,7 @@ from rankpulse.core import resumption
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
-from rankpulse.core.gpu_keeping import is_broken
+from rankpulse.core.gpu_keeping import is_broken, release
 from rankpulse.core.numbers import ROW
 from rankpulse.core.orders import Orders
 from rankpulse.core.suspects import EXCUSED, VOUCHED
@@ -53,14 +53,11 @@ class Following:
             self._let_go(incident, book_of.PASSED, "every rank moves again, without a restart")
 
     def _let_go(self, incident: r.Incident, outcome: str, text: str) -> None:
-        """Over for its run. Where a broken GPU was the cause and nobody was told to leave it, the GPU is still broken:
-        its incident goes on as one that concerns no round."""
+        """Over for its run; not so where a broken GPU was the cause, and nobody was told to leave it."""
         if not is_broken(incident):
             self._desk.close(incident, outcome, text)
             return
-        incident = self._desk.note(incident, f"{text}: run {incident.run_uid} is not concerned any more")
-        of_nobody = {"run_uid": "", "run_id": "", "round": -1, "drain_after": -1}
-        self._desk.change(incident, lambda i: msgspec.structs.replace(i, **of_nobody))
+        release(self._desk, incident, text)
 
     def _by(self, incident: r.Incident, run: RunView) -> str:
         """Who started the round. A round may be seen before its order stands in the incident."""

@@ -24,6 +24,7 @@ class Case(NamedTuple):
     out: frozenset[str] = frozenset()  # of the nodes, those that no round includes by now
     busy: bool = False  # a job runs on one of them
     plain: bool = False  # a job that meets through torch's own rendezvous
+    paused: str = ""  # why nobody is to be bothered: all jobs there are in a person's hands
     unarmed: str = ""  # why orders may not be given, "" where they may
     refusal: str = ""  # why nothing is done now: budgets, sight, too many at once
 
@@ -38,6 +39,8 @@ def choose(case: Case) -> Move:
     if not left:
         return _page(f"{names_in_words(case.nodes, 4)}: kept out of all rounds. What is left to do: {case.advice}")
     hand = proposal(left, case.why, busy=case.busy)
+    if case.paused:
+        return Move(Choice(policy.NONE, f"{case.paused}. By hand: {hand}"))
     if case.confidence < CERTAIN:
         return _page(f"whether the device is broken is not certain: look at it first. Then: {hand}")
     if case.action == VENDOR:

@@ -11,6 +11,7 @@ from rankpulse.core.records import DeviceFault, HealthFinding
 from rankpulse.core.words import printable
 
 HEAVY: Final = (RESET, REBOOT, VENDOR)
+COUNT_MAX, INDEX_MAX = 2**53, 2**16
 SURE, LIKELY = 0.95, 0.75
 OF_NODES: Final = ("missing", "nvml", "nvml_stuck")  # findings of a node that are about its GPUs
 _LINKED: Final = ("nvlink_down", "fabric", "fabric_health")
@@ -41,11 +42,11 @@ def of_finding(
         level=finding.level if finding.level in LEVELS else WATCH,
         action=finding.action if finding.action in ACTIONS else INSPECT,
         text=printable(finding.text, 300),
-        index=index,
+        index=min(max(index, -1), INDEX_MAX),
         uuid=printable(uuid, 80),
         source=printable(finding.source, 20),
         first_at=finding.first_at,
-        count=finding.count,
+        count=min(max(finding.count, 1), COUNT_MAX),
         boot=boot,
     )
 

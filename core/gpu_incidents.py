@@ -17,7 +17,7 @@ from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
 from rankpulse.core.gpu_cascade import Told
-from rankpulse.core.gpu_keeping import Keeping
+from rankpulse.core.gpu_keeping import Keeping, release
 from rankpulse.core.repeats import highest_step
 from rankpulse.core.strikes import BROKEN
 from rankpulse.core.views import RoundView, RunView
@@ -38,6 +38,8 @@ class GpuIncidents:
     def judge(self, *, acting: bool) -> None:
         """What is new: an incident of its own, or part of one. Before any run is judged."""
         self.suffering.clear()
+        self._keeping.begin()
+        self._date()
         self._refresh()
         for told in self._news():
             home = self._home(told)
@@ -49,7 +51,7 @@ class GpuIncidents:
 
     def explained(self, run: RunView, round_: RoundView, found: Diagnosis) -> Diagnosis:
         """What failed, by the broken GPU if that is the cause: then its incident is the round's from now on."""
-        told = cascade.causes(self._told(), run, round_, found)
+        told = cascade.causes(self._told(), run, round_, found) or self._leaving(run, round_, found)
         if not told or found.klass == d.NODE_DEAD:
             return self._noted(found)
         self.suffering.add(run.uid)
@@ -57,8 +59,28 @@ class GpuIncidents:
         self._adopt(run, round_, found)
         return found
 
+    def _leaving(self, run: RunView, round_: RoundView, found: Diagnosis) -> list[Told]:
+        """The faults for which the job is to leave a node. Whatever it suffers meanwhile, no checkpoint may come.
+
+        Where the evidence is certain that others are to blame, that has an incident of its own.
+        """
+        incident = self._desk.book.of_round(run.uid, round_.number)
+        if incident is None or incident.state != book_of.OPEN or incident.drain_after < 0 or incident.order_id:
+            return []
+        causes = self._desk.folder.health.causes
+        places = [faults.place(row) for row in incident.faults if not row.cleared]
+        told = self._told(where for where in places if where in causes)
+        if not told or found.klass in (d.NODE_DEAD, *cascade.OF_PEOPLE):
+            return []
+        if cascade.is_elsewhere(found, {one.fault.node for one in told}):
+            release(self._desk, incident, f"round {round_.number} has a failure of its own: {found.summary}")
+            self.suffering.add(run.uid)
+            return []
+        return told
+
     def settle(self, *, acting: bool) -> None:
         """What is done about those by which no job suffers now, and which are over."""
+        self._keeping.begin()
         for incident in self._desk.book.open():
             if not incident.faults or incident.klass not in BROKEN:
                 continue
@@ -67,8 +89,28 @@ class GpuIncidents:
                     self._keeping.follow(incident, acting=acting)
             elif incident.action == policy.ADOPT:
                 self._keeping.without(incident, acting=acting)
+            if incident.order_id and incident.action == policy.RESTART:
+                self._keeping.after_order(incident, acting=acting)
 
     # --- which incident
+
+    def _date(self) -> None:
+        """What a leader before this one had heard is as old as its incident: a record says nothing of when it was read.
+
+        Rows of one node lie apart as that node saw them.
+        """
+        desk, heard = self._desk, self._desk.folder.health.heard
+        fresh = {where for where, one in heard.items() if not one.dated}
+        for incident in desk.book.open() if fresh else ():
+            opened = desk.now - max(desk.at - incident.opened_at, 0.0)
+            for row in incident.faults:
+                if faults.place(row) in fresh:
+                    first = min(one.first_at for one in incident.faults if one.node == row.node)
+                    one = heard[faults.place(row)]
+                    one.began = min(one.began, opened + row.first_at - first)
+                    one.last = min(one.last, one.began + one.lasted_s)
+        for where in fresh:
+            heard[where].dated = True
 
     def _told(self, where: Iterable[faults.Place] | None = None) -> list[Told]:
         health = self._desk.folder.health
@@ -186,7 +228,8 @@ class GpuIncidents:
         health = self._desk.folder.health
         cause = health.causes.get(faults.place(row))
         if cause is not None:
-            return msgspec.structs.replace(cause, let_in=row.let_in) if is_open else row
+            # its boot is that of the first word: one that is told again by a listing may have lost it
+            return msgspec.structs.replace(cause, let_in=row.let_in, boot=row.boot or cause.boot) if is_open else row
         proof = health.cleared(row)
         return msgspec.structs.replace(row, cleared=proof) if proof else row
 

@@ -10,9 +10,12 @@ _PID = r"(\d{1,10})"
 _NAME = r"(.{1,64})"
 _IN_PARENTHESES = r"\((.{0,64}?)\)(?=[\s,.]|$)"  # a name may hold parentheses itself
 _EDAC = re.compile(r"EDAC \w{1,16}\d*: (?:(\d{1,9}) )?(CE|UE)\b", re.ASCII)
-_GHES = re.compile(r"(?:mce: )?(?:\{\d{1,9}\})?\[Hardware Error\]: ?(?:event severity: (\w+))?", re.ASCII)
+_GHES = re.compile(
+    r"(?:mce: )?(?:\{\d{1,9}\})?\[Hardware Error\]: ?"
+    r"(?:event severity: (\w+)|(CPU \d+: Machine Check Exception|Uncorrected, |System Fatal error))?", re.ASCII
+)  # fmt: skip
 _BAD_PAGE = re.compile(
-    rf"(?:MCE|Memory failure): 0x[0-9a-f]+: .*?(?:SIGBUS to|Killing) {_NAME}:{_PID} due to hardware memory", re.ASCII
+    rf"(?:MCE|Memory failure:) 0x[0-9a-f]+: .*?(?:SIGBUS to|Killing) {_NAME}:{_PID} due to hardware memory", re.ASCII
 )
 _HUNG = re.compile(
     rf"INFO: task {_NAME}:{_PID} (?:<[^>]*> )?blocked (?:in I/O wait )?for more than \d+ seconds", re.ASCII
@@ -20,7 +23,9 @@ _HUNG = re.compile(
 _LOCKUP = re.compile(
     rf"(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#\d+ stuck for \d+s!(?: \[{_NAME}:{_PID}\])?", re.ASCII
 )
-_HARD = re.compile(r"(?:NMI watchdog: |watchdog: )?(?:BUG: )?Watchdog detected hard LOCKUP on cpu \d+", re.ASCII)
+_HARD = re.compile(
+    r"(?:NMI watchdog: |watchdog: )?(?:BUG: )?(?:CPU\d+: )?Watchdog detected hard LOCKUP on cpu \d+", re.ASCII
+)
 _RCU = re.compile(r"(?:rcu: )?INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stalls?", re.ASCII)
 _SEGFAULT = re.compile(
     rf"(?:traps: )?(?:{_NAME}\[{_PID}\]:? )?"
@@ -71,7 +76,7 @@ def _edac(text: str) -> Reading | None:
 
 def _mce(text: str) -> Reading | None:
     if (found := _GHES.match(text)) is not None:
-        return Reading("mce", severity=found[1])
+        return Reading("mce", severity="uncorrected" if found[2] else found[1])
     if (bad := _BAD_PAGE.match(text)) is not None:
         return Reading("mce", pid=_pid(bad[2]), process_name=bad[1])
     return Reading("mce", severity="uncorrected") if text.startswith("mce: Uncorrected hardware memory") else None

@@ -14,7 +14,7 @@ _STEMS: Final = (
     "NVRM", "nvswitch", "peermem", "peer_mem", "mlx", "ink", "ueue", "failed", "Failed", "rror", "ailure", "block",
     "lockup", "LOCKUP", "stall", "panic", "fault", "protection", "emory", "oom", "Kill", "able", "PCI", "EDAC",
     "AMD-Vi", "DMAR", "smmu", "ime", "nvme", "ata", "JBD2", "XFS", "BTRFS", "EXT", "esponding", "ceph", "Lustre", "AER",
-    "fatal", "recover", "trap", "power", "Abort", "carrier", "DPC", "sd ",
+    "fatal", "recover", "trap", "power", "Abort", "carrier", "DPC", "sd ", "pciehp", "aer_", "  [", "Hang", "STALL",
 )  # fmt: skip
 _READERS: Final = (kernel_nvidia.read, kernel_host.read, kernel_pcie.read, kernel_nic.read)
 _SEVERAL: Final = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch")

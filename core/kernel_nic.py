@@ -14,7 +14,8 @@ _DRIVERS = (
 _IFACE = r"[A-Za-z][\w.-]{0,31}"
 # driver, bus id, interface: each may be missing, but not all
 _CARD = re.compile(
-    rf"{_DRIVERS}(?: (?P<bdf>{_BDF}))?:? ?(?:(?P<iface>{_IFACE})(?: \(\w*\))?: (?!\d))?(?=\S)|(?=mlx5_\w+:\d+:)",
+    rf"{_DRIVERS}(?: (?P<bdf>{_BDF}))?:? ?(?:(?P<iface>{_IFACE})(?: \(\w*\))?: (?!\d))?(?=\S)"
+    r"|(?=mlx5_\w+:(?:\w+:)?\d+:)",
     re.ASCII,
 )
 _IB = re.compile(rf"(?:infiniband|ib_\w+) (?P<iface>{_IFACE}): ", re.ASCII)
@@ -23,7 +24,9 @@ _BOND = re.compile(
     rf"(?: again)?(?: for interface (?P<iface>{_IFACE}))?", re.ASCII
 )  # fmt: skip
 _QUEUE = re.compile(
-    rf"NETDEV WATCHDOG: (?:(?P<iface>{_IFACE}) \(\S*\): |CPU: \d+: )?transmit queue \d+ timed out", re.ASCII
+    rf"NETDEV WATCHDOG: (?:(?P<iface>{_IFACE}) \(\S*\): |CPU: \d+: )?transmit queue \d+ timed out"
+    rf"|(?P<ipoib>ib[\w.-]{{1,30}}): transmit timeout: latency",
+    re.ASCII,
 )
 _PLAIN_LINK = re.compile(
     rf"(?:[\w-]{{1,32}} (?P<bdf>{_BDF}) )?(?P<iface>(?=[\w.-]*\d)(?:eth|en|ib|bond|rdma|roce|hsn)[\w.-]{{0,31}}):? "
@@ -46,8 +49,11 @@ _RULES: Final = tuple(
         (r"insufficient power|[Hh]igh [Tt]emperature|[Cc]able plugged|temp_warn", _WARNING),
         (r"[Hh]ealth issue observed|health compromised|firmware internal error|[Ff]atal (?:error|fw)", _ERROR),
         (r"recovery flow aborted|recovery failed|PCI reads still not working|health poll failed|miss count", _ERROR),
-        (r"(?:TX|Tx|tx) timeout|transmit queue \d+ timed out|[Ww]ait for completion.*timeout", _ERROR),
-        (r"Failed to process command ", _ERROR),
+        (
+            r"(?:TX|Tx|tx)[ _]timeout|Unit Hang|transmit queue \d+ timed out|[Ww]ait for completion.*timeout",
+            _ERROR,
+        ),
+        (r"Failed to process command |Error \(timeout: |[Ff]irmware fatal|FW STALL", _ERROR),
         (
             r"dump error cqe|[Ee]rror cqe|timeout\. Will cause a leak|watchdog timeout|is not responding|timed out",
             _ERROR,
@@ -72,7 +78,7 @@ def _queue(text: str) -> Reading | None:
     return Reading(
         "nic_error",
         pci_bus_id=card["bdf"].lower() if card and card["bdf"] else None,
-        interface=found["iface"] or (card["iface"] if card else None),
+        interface=found["iface"] or found["ipoib"] or (card["iface"] if card else None),
     )
 
 

@@ -43,7 +43,7 @@ _CLIENT = re.compile(
     rf"the client (?:'([^']{{0,64}})' )?(?:\(pid (\d{{1,10}})\) )?has the version {_VERSION}", re.ASCII
 )
 _MODULE = re.compile(rf"kernel module has (?:the )?version {_VERSION}", re.ASCII)
-_AT = re.compile(rf"(?:GPU (?:at )?|The NVIDIA GPU )?(?:PCI:)?{_BDF}", re.ASCII)
+_AT = re.compile(rf"(?<![\w:])(?:PCI:)?{_BDF}(?!\w|:\w)", re.ASCII)  # no part of a longer number
 _UUID = re.compile(r"GPU at (?:PCI:)?\S{1,40}?:?\s{1,4}(GPU-[0-9a-fA-F-]{1,64}|MIG-\S{1,80})", re.ASCII)
 
 
@@ -65,8 +65,9 @@ def read(text: str) -> Reading | None:
 
 def xid(text: str) -> Reading | None:
     found = _XID.match(text)
-    if found is None:
-        return None
+    if found is None:  # cut off by the next one, as on a serial console
+        again = text.find("NVRM: Xid (PCI:", 1)
+        return xid(text[again:]) if again > 0 else None
     digits, pid, name = found["code"], found["pid"], found["name"]
     if found.end("code") == len(text.rstrip()) and xid_catalogue.may_go_on(digits):
         return None  # cut within its number
@@ -94,7 +95,8 @@ def _named(text: str) -> tuple[str | None, str]:
     end = end if 0 <= end <= COMM_MAX else first
     name, body = (text[:end], text[end + 2 :]) if end >= 0 else (text, "")
     name = name[:_NAME_MAX].strip("\n")
-    return (None if name.strip("'") in ("<unknown>", "") else name), body
+    bare = name.strip("'")
+    return (None if not bare or (bare[0] == "<" and "<unknown>".startswith(bare)) else name), body
 
 
 def _place(body: str) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def _told(text: str) -> Reading | None:
 _TOLD: Final = (
     (re.compile(r"GPU at (?:PCI:)?\S{1,40}?:? {1,4}(?:GPU|MIG)-\w"), GPU_UUID),
     (re.compile(r"^(?:The NVIDIA )?GPU .*fallen off the bus", re.DOTALL), GPU_LOST),
-    (re.compile(r"RmInitAdapter failed|rm_init_adapter\w* failed"), "gpu_init_failed"),
+    (re.compile(r"RmInitAdapter failed|rm_init_adapter\S{0,16} failed"), "gpu_init_failed"),
     (
         re.compile(r"NVIDIA probe routine (?:failed|was not called)|^None of the NVIDIA .* initialized"),
         "driver_probe_failed",
@@ -189,6 +191,7 @@ def _about_gpu(text: str, kind: str) -> Reading | None:
 
 
 def _mismatch(text: str) -> Reading:
+    text = text.replace("\nNVRM: ", " ")
     client, module = _CLIENT.search(text), _MODULE.search(text)
     pid = client[2] if client else None
     return Reading(

@@ -14,9 +14,8 @@ _RECEIVED = re.compile(
     r"AER: (?:Multiple )?(Correct\w+|Uncorrect\w+)(?: \((Non-Fatal|Fatal)\))? error(?: message)? received", re.ASCII
 )
 _DETAIL = re.compile(
-    r"\s*\[ ?\d{1,2}\] [A-Z]|\s*device \[[0-9a-f]{4}:[0-9a-f]{4}\] error status/mask="
-    r"|(?:AER: )?\s*TLP Header:|AER: aer_\w+:|AER: .*(?:first error|Error of this Agent)"
-    r"|aer_(?:status|layer|agent|uncor)",
+    r"(?:AER: )?\s*(?:\[ ?\d{1,2}\] [A-Z]|device \[[0-9a-f]{4}:[0-9a-f]{4}\] error status/mask="
+    r"|TLP Header:|Error of this Agent|aer_\w+[:=])|AER: .*first error",
     re.ASCII,
 )
 _LOST = re.compile(r"can't recover|device recovery failed|AER: .*recovery failed", re.ASCII)
@@ -25,10 +24,13 @@ _AMD_VI = re.compile(
     re.ASCII,
 )
 _DMAR = re.compile(
-    rf"DMAR: \[(?:DMA|INTR)[^\]]*\] [Rr]equest device \[(?:0x)?({_BDF}|[0-9a-f]{{2}}:0x[0-9a-f]{{2}}\.[0-7])\]",
+    r"(?:dmar: )?DMAR: ?\[(?:DMA|INTR)[^\]]*\] [Rr]equest device "
+    rf"\[(?:0x)?({_BDF}|[0-9a-f]{{2}}:0x[0-9a-f]{{2}}\.[0-7])\]",
     re.ASCII,
 )
-_PROBE = re.compile(rf"nvidia: probe of ({_BDF}) failed with error", re.ASCII)
+_PROBE = re.compile(
+    rf"nvidia: probe of ({_BDF}) failed with error|nvidia ({_BDF}): probe with driver nvidia failed with", re.ASCII
+)
 LIMITED: Final = "available PCIe bandwidth, limited by"
 
 
@@ -42,7 +44,7 @@ def read(text: str) -> Reading | None:
     if (told := _BUS_ERROR.match(rest) or _RECEIVED.match(rest)) is not None:
         return Reading("pcie_aer", pci_bus_id=where, aer_severity=_severity(told[1], told[2]))
     if (probe := _PROBE.match(text)) is not None:
-        return Reading("driver_probe_failed", pci_bus_id=_whole(probe[1]))
+        return Reading("driver_probe_failed", pci_bus_id=_whole(probe[1] or probe[2]))
     return _of_port(where, rest) if where else None
 
 

@@ -18,6 +18,7 @@ _FACILITIES: Final = "user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|f
 
 _MON = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _DOW = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_WORD = r"[^\s\[\]:]{1,12}"
 _TZ = r"(?:UTC|GMT|[A-Z]{1,3}T)(?=[\s\]])"
 _UPTIME = (
     r"\[\s{{0,12}}(?P<up{n}>\d{{1,12}}(?:\.\d{{1,9}})?)(?:[ ]{{0,4}}<\s{{0,9}}\d+\.\d+[ ]?>)?[ ]?\]"
@@ -28,19 +29,22 @@ _STAMP = rf"""(?:
     | \[\s{{0,9}}\+(?P<step>\d{{1,9}}\.\d{{1,9}})\]
     | \[?(?:{_DOW}\ )?(?P<iso>\d{{4}}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?)\ ?
         (?:(?P<zone>[+-]\d\d:?\d\d|[+-]\d\d|Z)|{_TZ})?\]?
-    | \[?(?:{_DOW},?\s{{1,2}})?(?P<mon>{_MON})\s{{1,3}}(?P<day>\d\d?)(?:\s(?P<y1>\d{{4}}),?)?\s{{1,2}}
+    | \[?(?:{_DOW},?\s{{1,2}})?(?P<mon>{_MON})\s{{0,3}}(?P<day>\d\d?)(?:\s(?P<y1>\d{{4}}),?)?\s{{1,2}}
         (?P<hms>\d\d:\d\d(?::\d\d(?:\.\d{{1,9}})?)?)
         (?:\s{_TZ})?(?:\s(?P<y2>\d{{4}}))?\]?
     | (?P<epoch>\d{{9,11}}\.\d{{1,9}})
     | \[\.\.\.\]
+    | \[(?:{_WORD}\s{{1,3}}){{1,2}}\d\d?\s\d\d:\d\d:\d\d\s\d{{4}}\]     # months and days in other languages
+    | {_WORD}\s\d\d?\s\d\d:\d\d:\d\d(?=\s[\w.:-]{{1,255}}\skernel:)
 )"""
 _PREFIX = re.compile(
-    rf"""\s*
+    rf"""[\s\ufeff]*
     (?:(?P<prio>\d{{1,6}}),(?P<seq>\d{{1,20}}),(?P<usec>\d{{1,20}}),[^;\s]{{0,64}};\s*)?   # a record of /dev/kmsg
     (?:<(?P<pri>\d{{1,4}})>(?:1\s(?=\d{{4}}-))?\s*)?                # a raw priority, dmesg -r, syslog
     (?:(?P<kern>kern|{_FACILITIES})\s*:\s*(?:emerg|alert|crit|err|warn|notice|info|debug)\s*:\s*)?     # dmesg -x
     (?:(?P<s>{_STAMP})\s*)?
-    (?:(?:[\w.:-]{{0,254}}[\w.-]\s+)?kernel(?:\[\d+\])?(?::\s*|\ -\ -\ -\ )(?:{_UPTIME.format(n=2)}\s*)?)?
+    (?:(?:[\w.:-]{{0,254}}[\w.-]\s+)?(?:kern\.\w{{1,8}}\s+)?kernel(?:\[0\])?
+        (?::\s*|\ -\ -\ (?:-|\[[^\]]{{0,256}}\])\ )(?:{_UPTIME.format(n=2)}\s*)?)?
     (?:<(?P<pri2>\d{{1,4}})>)?
     """,
     re.VERBOSE | re.ASCII,

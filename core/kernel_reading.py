@@ -108,7 +108,7 @@ def role(reading: Reading) -> str | None:
     """cause, consequence, informational or unknown; None where the line says nothing."""
     if reading.continuation:
         return c.CONSEQUENCE
-    if reading.clear or _mild(reading):
+    if reading.clear or mild(reading):
         return c.INFORMATIONAL
     if reading.xid is not None:
         return c.of(reading.xid).role
@@ -121,7 +121,7 @@ def action(reading: Reading) -> str | None:
     """What this line alone asks for; None where it says nothing."""
     if reading.kind == NONE:
         return None
-    if reading.continuation or reading.clear or _mild(reading):
+    if reading.continuation or reading.clear or mild(reading):
         return c.IGNORE
     if reading.xid is not None:
         return _of_xid(reading, c.of(reading.xid).action)
@@ -146,10 +146,12 @@ def words(reading: Reading) -> str:
         return told if asked is None else f"{told}: it asks for {c.recovery_words(asked)}"
     if reading.sxid is not None:
         return f"SXid {reading.sxid}: {c.of_switch(reading.sxid).meaning}"
-    return KINDS[reading.kind].words if reading.kind in KINDS else ""
+    if reading.kind not in KINDS:
+        return ""
+    return KINDS[reading.kind].words + (" (corrected, or only logged)" if mild(reading) else "")
 
 
-def _mild(reading: Reading) -> bool:
+def mild(reading: Reading) -> bool:
     """Errors that the hardware has corrected or that the driver goes on after; that something was logged is no more."""
     if reading.kind == "mce" and reading.severity is None and reading.pid is None:
         return True

@@ -60,9 +60,16 @@ def choose(case: Case) -> Choice:
 
 
 def limit(told: Told, round_: RoundView) -> int:
-    """Before which step the checkpoint has to be. One whose very first step comes out so holds it already."""
+    """Before which step the checkpoint has to be: only up to the last finite numbers it is known to be well.
+
+    One whose very first step comes out so holds it already.
+    """
     resumed = round_.resumed_from()
-    return resumed if resumed is not None and told.finite < 0 and told.first == resumed + 1 else told.first
+    if told.finite >= 0:
+        return min(told.finite + 1, told.first)
+    if resumed is None:
+        return told.first
+    return resumed if told.first == resumed + 1 else min(resumed + 1, told.first)
 
 
 def refused(told: Told, before: int, run: RunView, state: CheckpointState | None) -> str:

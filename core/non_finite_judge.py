@@ -30,6 +30,8 @@ def diagnosis(told: Told, round_: RoundView, evidence: tuple[str, ...], since: f
     who, *why = _of_some(told, first) if first else _of_all(told, round_)
     if told.finite < 0:
         why.append("no step of this round was finite: what it resumed from may hold it already")
+    elif told.finite < told.first - 1:
+        why.append(f"finite last at step {told.finite}: none were handed over between, so it may have begun there")
     return Diagnosis(
         d.NON_FINITE,
         first,

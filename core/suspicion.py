@@ -123,7 +123,8 @@ class Suspicions:
     def _incident(self, run: RunView) -> r.Incident | None:
         found = self._desk.book.of_round(run.uid, run.current.number)
         standstill = found is not None and found.state == "open" and found.klass in (d.WORKER_DEAD, *d.STANDSTILLS)
-        return found if standstill else None
+        leaves = found is not None and found.drain_after >= 0  # a node whose GPU is broken, and trained on until now
+        return found if standstill and not leaves else None
 
     def _with_evidence(self, run: RunView, stand: Stand) -> Diagnosis | None:
         incident = self._incident(run)

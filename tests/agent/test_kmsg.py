@@ -119,6 +119,26 @@ async def test_the_first_agent_of_a_node_is_not_told_the_story_of_last_week(devi
     assert device.told == [(119, False), (79, True)]
 
 
+async def test_who_read_the_journal_so_far_is_not_told_that_story_by_the_device(device: Device) -> None:
+    device.folder.write("kmsg.cursor", b'{"boot_id": "boot-1", "journal": "s=1"}')
+    device.say(119, at=10.0)
+    device.say(79)
+    async with device.read():
+        await device.heard(119, 79)
+    assert device.told == [(119, False), (79, True)]
+
+
+async def test_what_the_first_agent_hears_later_is_new_whatever_its_stamp_says(device: Device) -> None:
+    """The kernel stamps with a clock that nobody corrects: in a year it may fall a quarter of an hour behind."""
+    device.say(119, at=10.0)
+    async with device.read() as log:
+        await device.heard(119)
+        await eventually(lambda: not log._first, 10, "it has come to the end")
+        device.say(79, at=NOW - 900)
+        await device.heard(119, 79)
+    assert device.told == [(119, False), (79, True)]
+
+
 async def test_what_the_ring_has_lost_is_told(device: Device) -> None:
     device.say(31)
     async with device.read() as log:

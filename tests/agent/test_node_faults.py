@@ -13,6 +13,7 @@ from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.node_faults import NodeFaults
 from rankpulse.core import kernel_log
 from rankpulse.core.gpu_plan import Plan
+from rankpulse.core.health_book import Condition
 from rankpulse.core.settings import GpuSettings
 
 BUS = "0000:0f:00"
@@ -112,6 +113,32 @@ def test_links_that_go_and_come_back_are_of_the_node() -> None:
         Node().line("mlx5_core 0000:3b:00.0 eth2: Link down", 100.0).line("mlx5_core 0000:3b:00.0 eth2: Link up", 130.0)
     )
     assert [how for how, *_ in node.told()] == ["opened", "cleared"]
+
+
+def test_a_link_that_comes_back_says_nothing_of_another() -> None:
+    node = Node()
+    for port, how, at in ((0, "down", 100.0), (1, "down", 110.0), (0, "up", 130.0)):
+        node.line(f"mlx5_core 0000:3b:00.{port} eth{port}: Link {how}", at)
+    assert [one.what for one in node.books.book.open] == ["nic_link_down"]
+    node.line("mlx5_core 0000:3b:00.1 eth1: Link up", 140.0)
+    assert [how for how, *_ in node.told()] == ["opened", "cleared"]
+
+
+def test_a_port_without_a_cable_makes_no_machine_ill() -> None:
+    node = Node().line("mlx5_core 0000:3b:00.1 eth1: Link down", 20.0)
+    assert [(one.what, one.level) for one in node.books.book.open] == [("nic_link_down", "watch")]
+
+
+def test_what_the_kernel_said_of_the_machine_outlives_the_agent_and_not_the_boot(tmp_path: Path) -> None:
+    before, folder = Node(), private(str(tmp_path / "spool"))
+    before.line("nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up", 100.0)
+    before.books.told(before.books.book.found("nvml", Condition("sick", "inspect", "looked at anew"), 101.0))
+    health_kept.save(folder, "boot-1", before.books)
+    after, rebooted = Node(), Node()
+    health_kept.restore(folder, "boot-1", after.books)
+    health_kept.restore(folder, "boot-2", rebooted.books)
+    assert [one.what for one in after.books.book.open] == ["sxid_20034"]
+    assert (after.told(), rebooted.books.book.open) == ([], [])
 
 
 def test_memory_that_ran_out_is_told_and_over() -> None:

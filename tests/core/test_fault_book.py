@@ -207,3 +207,17 @@ def test_the_book_is_bounded() -> None:
     assert (len(book.faults), book.beyond) == (FAULTS_MAX, 10)
     fault = only(read(*(xid(n * 10.0, 31, f"pid={n + 1}, name=p{n}, Ch 0") for n in range(100))))
     assert (len(fault.pids), len(fault.processes), len(fault.samples)) == (8, 8, 3)
+
+
+def test_what_was_corrected_does_not_hide_what_could_not_be() -> None:
+    book = read(
+        "[   10.0] EDAC MC1: 262 CE memory read error on CPU_SrcID#1",
+        "[ 5000.0] EDAC MC1: 1 UE memory read error on CPU_SrcID#1",
+        "[ 6000.0] pcieport 0000:00:03.0: AER: Corrected error received: 0000:01:00.0",
+        "[ 7000.0] pcieport 0000:00:03.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0",
+        "[ 8000.0] {1}[Hardware Error]: event severity: corrected",
+        "[ 8600.0] {1}[Hardware Error]: event severity: fatal",
+    )
+    asked = {fault.key.code: (advice(fault).action, fault.occurrences) for fault in book.causes()}
+    worse = dict.fromkeys(("edac", "pcie_aer", "mce"), (c.DRAIN_REBOOT, 1))
+    assert asked == worse | dict.fromkeys(("edac_mild", "pcie_aer_mild", "mce_mild"), (c.IGNORE, 1))

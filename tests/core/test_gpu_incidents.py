@@ -1,12 +1,18 @@
 """A broken GPU in the eyes of the monitor: one incident, what it says, what is done, and what ends it."""
 
+import time
+
+import msgspec
 import pytest
 from core_world import UTC
 from evidence_world import NODES, restarted, starved
-from gpu_world import BUS, ECC, LINK, GpuWorld, believing, trained
+from gpu_world import BUS, ECC, LINK, LOST, GpuWorld, believing, trained
 
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
+from rankpulse.core.settings import preset
+from rankpulse.core.snapshot_nodes import Place
+from rankpulse.core.topology import Topology
 
 
 def only(world: GpuWorld) -> r.Incident:
@@ -396,6 +402,42 @@ def test_a_job_that_outlived_the_fault_by_minutes_hangs_for_another_reason() -> 
     assert world.incidents()[0].run_uid == ""
 
 
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_new_leader_does_not_take_an_old_fault_for_a_new_one(repeats: bool) -> None:
+    world = trained()
+    world.breaks("node-b", fault=ECC)
+    world.run(600, step_s=0.5)
+    if repeats:
+        world.breaks("node-b", fault=ECC)
+        world.run(2)
+    world.successor(2)
+    world.run(15)
+    world.training = False
+    world.run(20)
+    assert len(world.incidents()) == (1 if repeats else 2)
+    assert world.incidents()[0].run_uid == ("job-1" if repeats else "")
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_gpu_that_is_told_of_after_the_restart_was_ordered_is_left_where_others_are_enough(least: int) -> None:
+    world = trained(armed=True)
+    launch = r.Launch(run_uid="job-1", label="job", owner=1, min_nodes=least, max_nodes=2, at=0.0)
+    world.put(world.keys.launch("job-1"), launch)
+    world.ends(world.procs[-1], code=1, error="RuntimeError", message="CUDA error", held=True)
+    world.run(3)
+    [order] = world.of_kind("restart")
+    assert order.without == ()
+    world.breaks("node-b")
+    world.run(1)
+    assert (only(world).klass, world.cordons()) == ("gpu_fault", {"node-b": "rankpulse"} if least == 1 else {})
+    for proc in [proc for proc in world.procs if proc.alive]:
+        world.ends(proc, signal=9, order_id=order.order_id)
+    world.meets(NODES, 2, first_step=91)  # it did so already
+    world.run(8)
+    assert world.cordons() == {"node-b": "rankpulse"}
+    assert [i.action for i in world.incidents() if i.state == "open"] == ["drain"], "it is on its way off the node"
+
+
 def test_a_hang_that_passes_leaves_the_gpu_broken() -> None:
     world = trained()
     world.breaks("node-b")
@@ -593,3 +635,134 @@ def test_a_person_who_lifts_the_cordon_ends_the_drain() -> None:
     world.run(10)
     incident = only(world)
     assert (incident.state, incident.outcome, world.orders(), world.cordons()) == ("closed", "passed", [], {})
+
+
+def test_a_job_that_hangs_long_after_it_was_to_leave_the_node_is_restarted_without_it() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(300, step_s=0.5)
+    assert only(world).action == "drain"
+    world.training = False  # and so no checkpoint will come
+    world.run(30)
+    assert only(world).action == "restart_without"
+    assert [order.without for order in world.of_kind("restart")] == [("node-b",)]
+    assert len(only(world).trail) < 12, "one decision, not one in every tick"
+
+
+def test_a_worker_that_dies_long_after_its_job_was_to_leave_the_node_does_not_wait_for_a_checkpoint() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(300, step_s=0.5)
+    world.ends(world.procs[-1], code=1, error="RuntimeError", message="CUDA error", held=True)
+    world.run(20)
+    assert [order.without for order in world.of_kind("restart")] == [("node-b",)]
+    assert only(world).action == "restart_without"
+
+
+def test_a_job_that_is_to_leave_a_node_and_stands_because_of_another_has_two_incidents() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(300, step_s=0.5)
+    world.does, world.training = {1: starved(1)}, False
+    world.run(30)
+    by_class = {i.klass: i for i in world.incidents() if i.klass != "drain"}
+    assert by_class.keys() == {"gpu_fault", "data_stall"}
+    assert (by_class["gpu_fault"].state, by_class["gpu_fault"].run_uid) == ("open", "")
+    assert by_class["data_stall"].run_uid == "job-1"
+    assert by_class["data_stall"].action in ("restart", "page")
+    assert world.cordons() == {"node-b": "rankpulse"}, "the next round forms without it all the same"
+
+
+def of_a_domain(*nodes: str, armed: bool = True) -> GpuWorld:
+    """Nodes without a job, all broken at once, in a fleet that is large enough to keep them out."""
+    world = trained(armed=armed)
+    world.inc |= {f"y{number}": 1 for number in range(40)}
+    world.engine.folder.topology = Topology({node: Place(domain="nvl-1") for node in nodes})
+    world.run(2)
+    for node in nodes:
+        world.breaks(node, fault=LINK)
+    return world
+
+
+def test_a_node_of_a_domain_that_is_well_again_is_not_kept_out_for_the_others() -> None:
+    world = of_a_domain("x0", "x1", "x2", armed=False)
+    world.run(5)
+    world.heals("x0", what=LINK[0])
+    world.run(1)
+    assert "rankpulse cordon x1" in only(world).action_reason
+    assert "rankpulse cordon x0" not in only(world).action_reason
+    world.arm()
+    world.run(5)
+    assert only(world).klass == "nvlink_domain"
+    assert world.cordons() == {"x1": "rankpulse", "x2": "rankpulse"}
+
+
+def test_a_node_of_a_domain_that_a_person_lets_in_stays_in() -> None:
+    world = of_a_domain("x0", "x1", "x2")
+    world.run(5)
+    assert world.cordons().keys() == {"x0", "x1", "x2"}
+    world.ask("uncordon", node="x0")
+    world.run(10)
+    world.successor(2)
+    world.run(10)
+    assert (only(world).state, world.cordons().keys()) == ("open", {"x1", "x2"})
+
+
+def test_a_reboot_is_proof_also_for_the_next_leader() -> None:
+    world = trained()
+    boots = {1: "one", 2: "another"}
+
+    def starts(inc: int) -> None:
+        world.inc["x0"] = inc
+        state = r.NodeState(
+            node="x0", inc=inc, at=UTC + world.now, host="x0", agent_version="1", interval_s=1.0, boot_id=boots[inc],
+        )  # fmt: skip
+        world.put(world.keys.state("x0"), state)
+
+    starts(1)
+    world.breaks("x0")
+    world.run(5)
+    starts(2)
+    world.run(1)
+    world.successor(2)
+    world.run(2)
+    world.books["x0"][BUS].clear()
+    world.writes("x0")
+    world.run(5)
+    assert (only(world).state, only(world).faults[0].cleared) == ("closed", "the machine was booted anew")
+
+
+@pytest.mark.parametrize("count", [0, -3, 10**30])
+def test_a_count_that_makes_no_sense_lets_nobody_in(count: int) -> None:
+    world = trained()
+    finding = r.HealthFinding(*LOST, UTC, UTC, 1, None, "kernel")
+    world.turn("node-b", BUS, "opened", msgspec.structs.replace(finding, count=count))
+    world.run(5)
+    assert (only(world).state, only(world).faults[0].count >= 1) == ("open", True)
+
+
+def test_a_paused_run_pages_nobody() -> None:
+    world = trained(armed=True, spare=True)
+    world.put(world.keys.run_mode("job-1"), r.RunMode(run_uid="job-1", mode="paused", author="ann", reason="t", at=UTC))
+    world.breaks("node-b")
+    world.run(10)
+    assert (only(world).action, world.cordons()) == ("none", {})
+    assert "paused by ann" in only(world).action_reason
+    assert "rankpulse cordon node-b --drain" in only(world).action_reason
+
+
+def test_many_broken_gpus_of_a_large_job_cost_a_tick_little() -> None:
+    world = GpuWorld(preset("drill"))
+    world.arm()
+    world.meets({f"n{number:04}": 8 for number in range(1024)}, 1)
+    world.run(2, step_s=1.0)
+    for number in range(100):
+        world.breaks(f"n{number:04}", fault=ECC)
+    took = []
+    for _ in range(6):
+        world.now += 0.1
+        began = time.perf_counter()
+        world.tick()
+        took.append(time.perf_counter() - began)
+    assert len([i for i in world.incidents() if i.faults]) == 100
+    assert min(took[2:]) < 0.1, took

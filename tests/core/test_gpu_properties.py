@@ -1,5 +1,7 @@
 """Whatever agents tell of GPUs, in whatever order: nothing is raised, and no node has two open incidents of it."""
 
+import time
+
 from gpu_world import GpuWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ HEALTH = st.builds(
 DETAIL = st.dictionaries(
     st.sampled_from(("how", "bus", "uuid", "index", "what", "level", "action", "text", "count", "injected", "source")),
     st.sampled_from(
-        ("opened", "changed", "cleared", *BUSES[:2], "xid_79", "broken", "reset_gpu", True, None, -1, 1.5, 7)
+        ("opened", "changed", "cleared", *BUSES[:2], "xid_79", "broken", "reset_gpu", True, None, -1, 1.5, 7, 2**70)
     ),
 )
 TURNS = st.tuples(st.sampled_from(NODES), DETAIL)
@@ -68,3 +70,15 @@ def test_nothing_that_is_told_breaks_the_monitor(told: list[object]) -> None:
     world.successor(epoch + 1)
     world.run(2)
     assert len(world.incidents()) == before, "a new leader opens nothing twice"
+
+
+def test_a_node_that_tells_of_thousands_of_faults_is_one_incident_and_costs_little() -> None:
+    world, began = GpuWorld(preset("drill")), time.perf_counter()
+    told = {"how": "opened", "level": "broken", "action": "drain_reboot", "text": "t" * 1000, "source": "kernel" * 50}
+    for number in range(3000):
+        world.observe(r.GPU_FAULT, "a", None, bus=f"0000:{number:x}:00", what="xid_79", index=True, count=True, **told)
+    world.run(1)
+    [incident] = world.incidents()
+    assert (len(incident.faults), incident.faults[0].index, incident.faults[0].count) == (64, -1, 1)
+    assert not [key for key in world.store if "/obs/" in key]
+    assert time.perf_counter() - began < 6

@@ -158,6 +158,23 @@ def test_another_step_is_another_restart_until_it_gets_no_further() -> None:
     assert [bool(i.order_id) for i in world.incidents()] == [True, True, False]
 
 
+def test_a_checkpoint_between_the_last_finite_numbers_and_the_first_others_is_not_trusted() -> None:
+    """Numbers are handed over every tenth step: what was saved at step 105 may hold a NaN of step 103."""
+    world = trained(saved=105)
+    all_tell(world, 110, finite=100)
+    world.run(5)
+    [order] = world.of_kind("restart")
+    assert order.resume_before_step == 101
+    [incident] = world.incidents()
+    assert incident.bad_step == 110
+    assert any("finite last at step 100" in reason for reason in incident.reasons)
+    next_round(world, 2, first_step=101, before=110)
+    world.run(3)
+    all_tell(world, 120, finite=-1)
+    world.run(15)
+    assert world.of_kind("restart")[-1].resume_before_step == 101, "the same checkpoint: nothing later was seen well"
+
+
 def test_a_checkpoint_that_holds_it_already_is_not_resumed_from_again() -> None:
     """The very first step of the round came out so: whatever it loaded was saved too late."""
     world = trained(first_step=101)
