@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankpulse.cli import acting
+from rankpulse.cli import acting, watching
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
@@ -34,6 +34,7 @@ In production:
   rankpulse plan --gpus 256 --days 7                          what will fail, how often to save, what is lost
 \b
 When something happened:
+  rankpulse top                                               live, on a terminal
   rankpulse status
   rankpulse explain last
   rankpulse ckpt verify checkpoints                           which checkpoint a restart can trust
@@ -280,7 +281,7 @@ def diagnose(
     room.run(snapshot, recorder, as_json)
 
 
-for command in acting.COMMANDS:
+for command in (*watching.COMMANDS, *acting.COMMANDS):
     app.command()(command)
 
 
