@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from core_world import UTC, World
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rankpulse.core import codec, live_advice
 from rankpulse.core import records as r
@@ -97,6 +99,27 @@ def test_the_advice_is_the_optimum_with_its_bounds() -> None:
     assert WORTH_MOVING < 0.01
     assert not live_advice.moved(made, believed, 12.1), "one per cent more a save is no other word"
     assert live_advice.moved(made, believed, 24.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e4)), max_size=20),
+    st.floats(0, 1e10),
+    st.floats(0, 1e9),
+    st.floats(-1e9, 1e9),
+    st.integers(0, 100_000),
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_a_job_says_the_advice_is_a_number(
+    told: list[tuple[float, float]], run_s: float, save_s: float, at: float, ranks: int
+) -> None:
+    ran = History(tuple(entry(fault_h, down_h) for fault_h, down_h in told), run_s, guess_s(Totals(), "u", ranks))
+    believed = belief(ran, UTC + at)
+    made = live_advice.record("u", UTC, ran, believed, SaveCost(1, save_s))
+    numbers = [value for value in msgspec.to_builtins(made).values() if isinstance(value, float)]
+    assert all(math.isfinite(number) and number >= 0 for number in numbers)
+    assert 0 <= made.lost_share <= 1
+    assert codec.decode(r.RunAdvice, codec.encode(made)) == made
+    live_advice.moved(made, believed, save_s / 2)
 
 
 # --- the leader writes it
