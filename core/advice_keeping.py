@@ -75,9 +75,11 @@ class AdviceKeeping:
         totals = self._desk.folder.ledger.totals()
         own = totals.runs.get(run.uid)
         ranks = max(run.current.world_size, len(run.current.members))
-        failures = self._by_run().get(run.uid, [])[-live.FAILURES_MAX :]
-        return live.History(
-            tuple(failures), own.run_s if own is not None else 0.0, live.guess_s(totals, run.uid, ranks)
+        return live.history(
+            self._by_run().get(run.uid, ()),
+            own.run_s if own is not None else 0.0,
+            live.guess_s(totals, run.uid, ranks),
+            whole=not self._desk.folder.ledger.past.entries_upto,
         )
 
     def _by_run(self) -> dict[str, list[LedgerEntry]]:

@@ -33,11 +33,18 @@ class SaveCost(NamedTuple):
 
 class History(NamedTuple):
     """What a run has shown. failures: those that interrupted it, in order; run_s: for how long it went on, by count of
-    the monitors; guess_s: the mean time between its failures before any."""
+    the monitors; guess_s: the mean time between its failures before any; whole: it has had no others."""
 
     failures: tuple[LedgerEntry, ...]
     run_s: float
     guess_s: float
+    whole: bool = True
+
+
+def history(failures: Sequence[LedgerEntry], run_s: float, guess_s: float, *, whole: bool) -> History:
+    """Of all that the ledger still holds of the run. Where there were more, the first one is only a mark in time."""
+    kept = tuple(failures[-FAILURES_MAX - 1 :])
+    return History(kept, run_s, guess_s, whole and len(kept) == len(failures))
 
 
 def measured(before: SaveCost | None, state: CheckpointState) -> SaveCost | None:
@@ -60,7 +67,7 @@ def guess_s(totals: Totals, run_uid: str, ranks: int) -> float:
 
 
 def gaps(history: History, at: float) -> tuple[list[float], float]:
-    """The time that ran before each failure, and since the last one.
+    """The time that ran before each failure, and since the last one. Before a mark nothing is known.
 
     Entries say when, by wall clocks that may be wrong; the sum is what monitors have counted, and is never exceeded.
     """
@@ -70,10 +77,9 @@ def gaps(history: History, at: float) -> tuple[list[float], float]:
     between = [max(_fault_at(later) - earlier.closed_at, 0.0) for earlier, later in pairwise(failures)]
     since = max(at - failures[-1].closed_at, 0.0)
     told = sum(between) + since
-    if told > history.run_s:
-        part = history.run_s / told
-        return [0.0, *(gap * part for gap in between)], since * part
-    return [history.run_s - told, *between], since
+    part = min(history.run_s / told, 1.0) if told > 0 else 0.0
+    first = [max(history.run_s - told, 0.0)] if history.whole else []
+    return [*first, *(gap * part for gap in between)], since * part
 
 
 def belief(history: History, at: float) -> RateBelief:

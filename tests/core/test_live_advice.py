@@ -63,6 +63,18 @@ def test_many_failures_outweigh_the_guess_and_none_for_long_does_as_well() -> No
     assert never > 1000
 
 
+def test_of_many_failures_the_newest_count_and_time_before_them_is_not_taken_for_time_without_any() -> None:
+    many = every(2.0, 300)
+    kept = live_advice.history(many, 601 * HOUR, 100 * HOUR, whole=True)
+    before, since = gaps(kept, UTC + 601 * HOUR)
+    assert len(before) == live_advice.FAILURES_MAX
+    assert before == pytest.approx([1.9 * HOUR] * live_advice.FAILURES_MAX)
+    assert since == pytest.approx(0.9 * HOUR)
+    few = live_advice.history(many[:3], 601 * HOUR, 100 * HOUR, whole=False)
+    assert len(gaps(few, UTC + 7 * HOUR)[0]) == 2, "the ledger has let some go: the first one is a mark"
+    assert len(gaps(few._replace(whole=True), UTC + 7 * HOUR)[0]) == 3
+
+
 def test_the_first_guess_is_what_the_rest_of_the_fleet_has_shown() -> None:
     fleet = Totals(gpu_s=1e6 * HOUR, runs={"mine": OfRun(gpu_s=1e5 * HOUR, failures=900)})
     fleet.failures.update({"node_dead/node": 1000})
