@@ -43,12 +43,16 @@ class AdviceKeeping:
 
     def _next(self, going: dict[str, RunView]) -> RunView | None:
         """The run at which nobody has looked for longest, if that is long enough ago."""
-        desk, checkpoints = self._desk, self._desk.folder.checkpoints
+        desk = self._desk
         struck = {incident.run_uid for incident in desk.book.open()}
-        told = [uid for uid in going if uid not in struck and checkpoints.of(uid) is not None]
+        told = (uid for uid in going if uid not in struck and self._has_saved(uid))
         uid = min(told, key=lambda uid: self._looked_at.get(uid, float("-inf")), default="")
         due = uid and desk.now - self._looked_at.get(uid, float("-inf")) >= LOOK_EVERY_S
         return going[uid] if due else None
+
+    def _has_saved(self, uid: str) -> bool:
+        state = self._desk.folder.checkpoints.of(uid)
+        return state is not None and state.saves > 0
 
     def _look(self, run: RunView) -> None:
         desk, in_force = self._desk, self._desk.folder.advice.get(run.uid)

@@ -168,8 +168,11 @@ def test_before_a_save_was_measured_nothing_is_advised() -> None:
 
 def test_a_run_that_saves_is_advised_once_and_again_when_saving_costs_much_more() -> None:
     world = training()
+    detail = {"event": "save_failed", "times": 1, "step": 1, "reason": "disk full"}
+    world.observe(r.CHECKPOINT, "node-a", world.procs[0], **detail)
+    world.run(5)
     saves(world, 5)
-    world.run(LOOK_EVERY_S + 5, step_s=0.5)
+    world.run(5)
     first = advice(world)
     assert first is not None
     assert first.save_s == pytest.approx(0.4)
