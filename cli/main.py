@@ -37,6 +37,7 @@ When something happened:
   rankpulse top                                               live, on a terminal
   rankpulse status
   rankpulse explain last
+  rankpulse report --since 7d --out week.html                 the weekly review
   rankpulse ckpt verify checkpoints                           which checkpoint a restart can trust
 \b
 Settings: flags, then RANKPULSE_STORE, RANKPULSE_CLUSTER, RANKPULSE_NODE, RANKPULSE_DIR, then --config or

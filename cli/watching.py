@@ -35,6 +35,7 @@ def top(
     Marks say what colours say: ! is trouble, ? is in doubt, - was taken out on purpose. q quits. It reads the leader's
     /state and disturbs nothing. Exit code 1 when no monitor can be read.
 
+    \b
     Example: rankpulse top
     Example: rankpulse top --monitor http://mon1:9460 --once
     """
@@ -43,4 +44,39 @@ def top(
     raise typer.Exit(room.run(_settings(config, cluster, store), monitor, every, once))
 
 
-COMMANDS: Final = (top,)
+def report(
+    since: Annotated[
+        str, typer.Option(metavar="SPAN", help="How far back, in whole days of UTC: 12h, 7d, 4w; '' is everything.")
+    ] = "7d",
+    format_: Annotated[str, typer.Option("--format", "-f", help="md or html; default: by the name of the file.")] = "",
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Where to; '-' is stdout.")] = "-",
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="PATH", help="Exported lines: a .jsonl file, or a directory of them. No store."),
+    ] = "",
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+) -> None:
+    """The weekly review: what failed and how often, where the time went, which machines are lemons.
+
+    Failures by component and class with their mean time between and its exact 90 % interval, time lost by cause, ETTR
+    and goodput of every run, how often each should save, incidents by what they cost, nodes and GPUs that fail more
+    often than chance explains, and whether it gets worse. HTML is one file without scripts or outside assets.
+
+    Compared is with the same span before. With --from the report ends where the files end. Exit code 1 when records
+    were refused. What it rests on: docs/ledger.md, docs/reliability.md.
+
+    \b
+    Example: rankpulse report --since 7d --out week.html
+    Example: rankpulse report --from /var/lib/rankpulse/ledger/prod --since 4w --format md
+    """
+    import asyncio
+
+    from rankpulse.cli import report as room
+
+    asked = room.Asked(since, format_, out, source)
+    raise typer.Exit(asyncio.run(room.run(_settings(config, cluster, store), asked)))
+
+
+COMMANDS: Final = (top, report)
