@@ -8,6 +8,7 @@ from typing import Final
 
 from rankpulse.core import live_advice as live
 from rankpulse.core.desk import Desk
+from rankpulse.core.failure_rate import RateBelief
 from rankpulse.core.ledger import interrupts
 from rankpulse.core.records import LedgerEntry, RunAdvice
 from rankpulse.core.views import RunView
@@ -22,6 +23,7 @@ class AdviceKeeping:
         self._desk = desk
         self._looked_at: dict[str, float] = {}
         self._saving: dict[str, live.SaveCost] = {}
+        self._beliefs: dict[str, tuple[tuple[str, int, float], RateBelief]] = {}  # as of the last failure
         self._broken: set[str] = set()  # said of these
         self._failures: tuple[int, dict[str, list[LedgerEntry]]] = -1, {}  # by run, as of so many changes
 
@@ -30,6 +32,7 @@ class AdviceKeeping:
         for uid in [uid for uid in self._looked_at if uid not in going]:
             del self._looked_at[uid]
             self._saving.pop(uid, None)
+            self._beliefs.pop(uid, None)
         run = self._next(going)
         if run is None:
             return
@@ -60,7 +63,7 @@ class AdviceKeeping:
         if saving is None:
             return
         history = self._history(run)
-        believed = live.belief(history, desk.at)
+        believed = live.belief(history, desk.at, self._known(run.uid, history))
         if live.moved(in_force, believed, saving.save_s):
             made = live.record(run.uid, desk.at, history, believed, saving)
             desk.want(desk.keys.advice(run.uid), made, f"{run.uid} should save every {made.interval_s:.0f} s")
@@ -85,6 +88,14 @@ class AdviceKeeping:
             live.guess_s(totals, run.uid, ranks),
             whole=not self._desk.folder.ledger.past.entries_upto,
         )
+
+    def _known(self, uid: str, history: live.History) -> RateBelief:
+        """Of many failures it takes a while to work out, and changes with the next one."""
+        last = history.failures[-1].id if history.failures else ""
+        mark = last, len(history.failures), history.guess_s
+        if uid not in self._beliefs or self._beliefs[uid][0] != mark:
+            self._beliefs[uid] = mark, live.at_last_failure(history, self._desk.at)
+        return self._beliefs[uid][1]
 
     def _by_run(self) -> dict[str, list[LedgerEntry]]:
         book = self._desk.folder.ledger

@@ -18,7 +18,7 @@ from rankpulse.core.records import CheckpointState, LedgerEntry, RunAdvice
 
 GPU_MTBF_S: Final = 8000 * 3600.0  # before a fleet has shown anything: what Meta measured of whole jobs
 GUESS_WORTH: Final = 0.5  # failures' evidence that this stands for
-FAILURES_MAX: Final = 60  # the newest: older ones say little of the rate as it is now, and cost time at every look
+FAILURES_MAX: Final = 200  # the newest: each takes about a millisecond, and older ones say little
 RECOVER_S: Final = 300.0  # before a failure of the run has shown it; the interval does not depend on it
 NEWEST: Final = 0.3  # the weight of the newest save in what a save costs
 _STEPS: Final = 4  # guesses differ by 2^(1/4) at least, so that a fleet's every second is no other guess
@@ -76,19 +76,23 @@ def gaps(history: History, at: float) -> tuple[list[float], float]:
         return [], history.run_s
     between = [max(_fault_at(later) - earlier.closed_at, 0.0) for earlier, later in pairwise(failures)]
     since = max(at - failures[-1].closed_at, 0.0)
-    told = sum(between) + since
+    told, down = sum(between) + since, sum(max(one.closed_at - _fault_at(one), 0.0) for one in failures)
     part = min(history.run_s / told, 1.0) if told > 0 else 0.0
-    first = [max(history.run_s - told, 0.0)] if history.whole else []
+    first = [max(history.run_s - told - down, 0.0)] if history.whole else []
     return [*first, *(gap * part for gap in between)], since * part
 
 
-def belief(history: History, at: float) -> RateBelief:
-    """What is believed of the run's failure rate now."""
-    before, since = gaps(history, at)
-    now = believing(history.guess_s, GUESS_WORTH)
-    for gap in before:
-        now = failed(passed(now, gap))
-    return passed(now, since)
+def belief(history: History, at: float, known: RateBelief | None = None) -> RateBelief:
+    """What is believed of the run's failure rate now. known: as of its last failure, where that was worked out."""
+    return passed(known or at_last_failure(history, at), gaps(history, at)[1])
+
+
+def at_last_failure(history: History, at: float) -> RateBelief:
+    """What was believed then, by what is known now."""
+    then = believing(history.guess_s, GUESS_WORTH)
+    for gap in gaps(history, at)[0]:
+        then = failed(passed(then, gap))
+    return then
 
 
 def recover_s(failures: Sequence[LedgerEntry]) -> float:
