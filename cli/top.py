@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from rankpulse.store.api import StoreError
 
 QUICKEST_S, SLOWEST_S = 0.2, 3600.0
 _QUIT: Final = b"qQ\x04"
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Watcher:
@@ -69,7 +71,7 @@ def run(settings: Settings, url: str, every_s: float, once: bool) -> int:
     if not QUICKEST_S <= every_s <= SLOWEST_S:
         raise Failed(f"--every {every_s:g}: give seconds from {QUICKEST_S:g} to {SLOWEST_S:g}")
     watcher, out = Watcher(settings, url), show.console()
-    if once or not sys.stdout.isatty():
+    if once or not out.is_terminal or out.is_dumb_terminal:
         return asyncio.run(_once(watcher, out))
     with suppress(KeyboardInterrupt):
         return asyncio.run(_again_and_again(watcher, out, every_s))
@@ -87,7 +89,11 @@ async def _again_and_again(watcher: Watcher, out: Console, every_s: float) -> in
     """Until q. The terminal is given back as it was, however this ends."""
     quit_ = asyncio.Event()
     seen: Seen | None = None
-    with _keys(quit_.set), Live(console=out, screen=True, auto_refresh=False, transient=True) as shown:
+    with (
+        _asked_to_end(quit_.set),
+        _keys(quit_.set),
+        Live(console=out, screen=True, auto_refresh=False, transient=True) as shown,
+    ):
         while not quit_.is_set():
             look = asyncio.ensure_future(watcher.look())
             seen = await _unless(quit_, look)
@@ -115,6 +121,19 @@ async def _unless(quit_: asyncio.Event, look: "asyncio.Future[Seen]") -> Seen | 
 def _drawn(lines: list[Line], every_s: float, width: int) -> Text:
     foot = Line(f"q quits; every {every_s:g} s"[:width], "dim")
     return Text("\n").join(Text(line.text, style=line.style, no_wrap=True) for line in (*lines, foot))
+
+
+@contextmanager
+def _asked_to_end(stop: Callable[[], None]) -> Iterator[None]:
+    """A signal that would end us at once would leave the terminal as it is."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 @contextmanager

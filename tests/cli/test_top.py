@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -17,9 +18,15 @@ from rich.cells import cell_len
 from support import eventually_sync
 from typer.testing import CliRunner
 
+from rankpulse.cli import books
 from rankpulse.cli.main import app
+from rankpulse.cli.top import Watcher
 from rankpulse.cli.top_page import LEAST_WIDTH, Seen, screen
 from rankpulse.cli.top_state import State
+from rankpulse.core import codec
+from rankpulse.core.keys import Keys
+from rankpulse.core.records import Leader
+from rankpulse.core.settings import parse
 
 NOW = 1_900_000_000.0
 STATE: dict[str, Any] = {
@@ -126,32 +133,40 @@ def test_an_older_monitor_without_these_figures_is_shown() -> None:
     assert "1 node, 0 silent" in shown(bare)
 
 
-class Monitor(BaseHTTPRequestHandler):
-    """A page that answers as `told` says."""
+class Monitor:
+    """A page that answers as `told` says, until it is closed."""
 
-    told = b""
+    def __init__(self, **change: Any) -> None:
+        self.told: dict[str, Any] = {**STATE, **change}
+        outer = self
 
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(type(self).told)
+        class Page(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(outer.told).encode())
 
-    def log_message(self, *_: object) -> None:
-        pass
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    Monitor.told = json.dumps(STATE).encode()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Monitor)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+def monitor() -> Iterator[Monitor]:
+    made = Monitor()
+    yield made
+    made.close()
 
 
-def test_a_pipe_gets_one_plain_look(url: str) -> None:
-    found = CliRunner().invoke(app, ["top", "--monitor", url + "/"])
+def test_a_pipe_gets_one_plain_look(monitor: Monitor) -> None:
+    found = CliRunner().invoke(app, ["top", "--monitor", monitor.url + "/"])
     assert found.exit_code == 0, found.stderr
     assert "i0004-0001" in found.stdout
     assert "\x1b" not in found.stdout
@@ -203,19 +218,53 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(url: str) -> Iterator[Terminal]:
-    made = Terminal("--monitor", url, "--every", "0.2")
+def terminal(monitor: Monitor) -> Iterator[Terminal]:
+    made = Terminal("--monitor", monitor.url, "--every", "0.2")
     yield made
     made.close()
 
 
-def test_it_looks_again_and_q_gives_the_terminal_back(terminal: Terminal) -> None:
-    eventually_sync(lambda: "i0004-0001" in terminal.read(), 30, "the first screen")
-    Monitor.told = json.dumps({**STATE, "cluster": "another-day"}).encode()
-    eventually_sync(lambda: "another-day" in terminal.read(), 10, "the next one")
-    os.write(terminal.ours, b"q")
+def gave_back(terminal: Terminal) -> None:
     eventually_sync(lambda: (terminal.read(), terminal.process.poll() is not None)[1], 10, "the end")
     assert terminal.process.returncode == 0, terminal.text
-    assert terminal.text.rstrip().endswith("\x1b[?25h") or "\x1b[?1049l" in terminal.text
+    assert "\x1b[?1049l" in terminal.text
+    assert "Traceback" not in terminal.text
     assert Terminal._modes(terminal.theirs) == terminal.before[1]
+
+
+def test_it_looks_again_and_q_gives_the_terminal_back(terminal: Terminal, monitor: Monitor) -> None:
+    eventually_sync(lambda: "i0004-0001" in terminal.read(), 30, "the first screen")
+    monitor.told = {**STATE, "cluster": "another-day"}
+    eventually_sync(lambda: "another-day" in terminal.read(), 10, "the next one")
+    os.write(terminal.ours, b"q")
+    gave_back(terminal)
     assert "\x1b[31m" not in terminal.text, "without colour"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_gives_the_terminal_back_too(terminal: Terminal, number: signal.Signals) -> None:
+    eventually_sync(lambda: "i0004-0001" in terminal.read(), 30, "the first screen")
+    terminal.process.send_signal(number)
+    gave_back(terminal)
+
+
+@pytest.mark.live
+async def test_it_follows_the_lead_and_says_how_old_its_words_are(etcd: str, cluster: str) -> None:
+    settings = parse({"store": {"endpoints": [etcd]}, "cluster": cluster})
+    key, watcher = Keys(cluster).leader(), Watcher(settings)
+    assert "no monitor leads" in (await watcher.look()).trouble
+    first, second = Monitor(monitor="mon-a"), Monitor(monitor="mon-b")
+    async with books.opened(settings) as store:
+        await store.put(key, codec.encode(Leader(monitor="mon-a", epoch=1, at=0.0, url=first.url)))
+        seen = await watcher.look()
+        assert (seen.state and seen.state.monitor, seen.trouble) == ("mon-a", "")
+        await store.put(key, codec.encode(Leader(monitor="mon-b", epoch=2, at=0.0, url=second.url)))
+        first.told["leads"] = False
+        seen = await watcher.look()
+        assert (seen.state and seen.state.monitor, seen.trouble) == ("mon-b", "")
+    first.close()
+    second.close()
+    seen = await watcher.look()
+    assert seen.state is not None, "what was read last stands"
+    assert second.url in seen.trouble
+    assert seen.age_s > 0
