@@ -17,6 +17,9 @@ LOST: Final = 'outcome=~"failed|abandoned"'
 FAILED: Final = 'result="failed"'
 RESTARTS: Final = "cluster_run_uid:rankpulse_run_restarts:leader"
 STEP: Final = "cluster_run_uid:rankpulse_run_step:leader"
+AGE: Final = "cluster_run_uid:rankpulse_run_checkpoint_age_seconds:leader"
+ADVICE: Final = "cluster_run_uid:rankpulse_checkpoint_interval_advice_seconds_best:leader"
+LOST_SHARE: Final = "cluster_run_uid:rankpulse_checkpoint_lost_ratio:leader"
 FAILURES: Final = "cluster:rankpulse_ledger_failures:leader"
 GPU_TIME: Final = "cluster:rankpulse_ledger_gpu_seconds:leader"
 MTBF_LOW: Final = "cluster:rankpulse_mtbf_gpu_seconds_low:leader"
@@ -54,6 +57,7 @@ def _leader(name: str, metric: str, *labels: str) -> Record:
 
 _EACH: Final = ask.leader("rankpulse_ledger_failures", "cluster, class, component")
 _LOW_OF_ALL: Final = ('component="all"', 'bound="low"')
+_ADVISED: Final = ask.leader("rankpulse_checkpoint_interval_advice_seconds", "cluster, run_uid", 'bound="best"')
 RECORDS: Final = (
     _leader(OPEN, "rankpulse_incidents_open", "class"),
     _leader(PAGING, "rankpulse_incidents_paging", "class"),
@@ -61,6 +65,9 @@ RECORDS: Final = (
     _leader(RESTARTS, "rankpulse_run_restarts", "run_uid"),
     _leader(STEP, "rankpulse_run_step", "run_uid"),
     _leader(VERIFIED_AGE, "rankpulse_run_checkpoint_verified_age_seconds", "run_uid"),
+    _leader(AGE, "rankpulse_run_checkpoint_age_seconds", "run_uid"),
+    Record(ADVICE, _ADVISED, ("cluster", "run_uid")),
+    _leader(LOST_SHARE, "rankpulse_checkpoint_lost_ratio", "run_uid"),
     Record(FAILURES, f"sum by (cluster) ({_EACH})", ("cluster",)),
     _leader(GPU_TIME, "rankpulse_ledger_gpu_seconds"),
     Record(MTBF_LOW, ask.leader("rankpulse_mtbf_gpu_seconds", "cluster", *_LOW_OF_ALL), ("cluster",)),

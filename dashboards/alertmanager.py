@@ -50,7 +50,9 @@ MUTINGS: Final = (
         ("cluster", "class"),
     ),
     Muting("RankpulseNotFinite", ("RankpulseNotFiniteSteps",)),
-    Muting("RankpulseCheckpointSavesFail", ("RankpulseCheckpointOld",), ("cluster", "run_uid")),
+    Muting(
+        "RankpulseCheckpointSavesFail", ("RankpulseCheckpointOld", "RankpulseSavesTooSeldom"), ("cluster", "run_uid")
+    ),
     Muting("RankpulseWebhookDead", ("RankpulseWebhookFails",), ("cluster", "target")),
 )
 RECEIVER: Final[Mapping[str, str]] = {NONE: WATCHDOG, CRITICAL: PAGER, WARNING: CHAT, INFO: NOBODY}

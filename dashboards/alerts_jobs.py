@@ -3,9 +3,13 @@
 from typing import Final
 
 from rankpulse.dashboards.alerting import (
+    ADVICE,
+    AGE,
     CRITICAL,
     IN_CLUSTER,
+    INFO,
     LOST,
+    LOST_SHARE,
     OPEN,
     PAGING,
     RESTARTS,
@@ -76,6 +80,7 @@ JOBS: Final = (
         "torchelastic has its own (`--max-restarts`): soon nobody starts it again.",
     ),
 )
+MOVES: Final = f"max_over_time({STEP}[30m]) - min_over_time({STEP}[30m]) > 0"
 CHECKPOINTS: Final = (
     Alert(
         "RankpulseCheckpointSavesFail",
@@ -88,11 +93,20 @@ CHECKPOINTS: Final = (
     ),
     Alert(
         "RankpulseCheckpointOld",
-        f"{VERIFIED_AGE} > 7200 and max_over_time({STEP}[30m]) - min_over_time({STEP}[30m]) > 0",
+        f"{VERIFIED_AGE} > 7200 and {MOVES}",
         "5m",
         WARNING,
         f"run {{{{ $labels.run_uid }}}} trains, and its last verified checkpoint is old{IN_CLUSTER}",
         "For {{ $value | humanizeDuration }} no checkpoint of it was verified. A restart would lose all work since.",
+    ),
+    Alert(
+        "RankpulseSavesTooSeldom",
+        f"{AGE} > 3 * {ADVICE} and {LOST_SHARE} > 0.005 and {MOVES}",
+        "10m",
+        INFO,
+        f"run {{{{ $labels.run_uid }}}} saves far more seldom than would lose the least time{IN_CLUSTER}",
+        "For {{ $value | humanizeDuration }} it has saved no checkpoint: three times what its failures and the cost of "
+        "a save advise. Or it knows of no advice.",
     ),
     Alert(
         "RankpulseCheckpointsRefused",

@@ -51,6 +51,10 @@ HEALTHY = {
     f"rankpulse_agent_dropped_total{{{A1}}}": "9+0x480",
     f"rankpulse_agent_slots_refused_total{{{A1}}}": OFF,
     f"rankpulse_agent_non_finite_row{{{A1}}}": OFF,
+    f'rankpulse_run_checkpoint_age_seconds{{{M1}, run_uid="r1"}}': "60+0x480",
+    f'rankpulse_checkpoint_interval_advice_seconds{{{M1}, run_uid="r1", bound="best"}}': "600+0x480",
+    f'rankpulse_checkpoint_interval_advice_seconds{{{M1}, run_uid="r1", bound="low"}}': "300+0x480",
+    f'rankpulse_checkpoint_lost_ratio{{{M1}, run_uid="r1"}}': "0.03+0x480",
     f'rankpulse_node_reached{{{M1}, node="n1"}}': ON,
     f'rankpulse_incidents_total{{{M1}, class="gpu_fault"}}': "2+0x480",
     f'rankpulse_incidents_total{{{M1}, class="non_finite"}}': "2+0x480",
@@ -234,6 +238,27 @@ CASES: list[Case] = [
             f'rankpulse_run_step{{{M1}, run_uid="r1"}}': "7+0x480",
         },
         "50m",
+        set(),
+    ),
+    (
+        "it saves far too seldom",
+        {f'rankpulse_run_checkpoint_age_seconds{{{M1}, run_uid="r1"}}': "1700+15x480"},
+        "20m",
+        {"RankpulseSavesTooSeldom"},
+    ),
+    (
+        "it saves somewhat seldom",
+        {f'rankpulse_run_checkpoint_age_seconds{{{M1}, run_uid="r1"}}': "1700+0x480"},
+        "20m",
+        set(),
+    ),
+    (
+        "it saves seldom, and hardly anything is lost by that",
+        {
+            f'rankpulse_run_checkpoint_age_seconds{{{M1}, run_uid="r1"}}': "1700+15x480",
+            f'rankpulse_checkpoint_lost_ratio{{{M1}, run_uid="r1"}}': "0.001+0x480",
+        },
+        "20m",
         set(),
     ),
     (
