@@ -34,6 +34,7 @@ RUNS: Final = (
     Column("ranks", 4, 11),
     Column("phase", 5, 20),
     Column("checkpoint", 3, 14),
+    Column("save every", 7, 10),
     Column("round", 6, 5),
     Column("state", 1, 40),
 )
@@ -47,6 +48,7 @@ INCIDENTS: Final = (
     Column("nodes", 4, 24),
 )
 NODES: Final = (Column("", 0, 1), Column("node", 0, 24), Column("silent for", 1, 10), Column("what", 0, 90))
+_MODES: Final = {"paused": "paused", "observe": "observed only", "armed": "armed"}
 
 
 def screen(seen: Seen, width: int, height: int | None = None) -> list[Line]:
@@ -137,8 +139,9 @@ def _run(uid: str, run: Run, state: State) -> tuple[str, ...]:
         f"{len(run.ranks)}/{run.world_size}" if run.world_size else "-",
         ", ".join(run.phases) or "-",
         _checkpoint(run),
+        show.span(run.advice.interval_s) if run.advice is not None else "-",
         str(run.round),
-        _state(run, hurt),
+        _state(run, hurt, state.armed),
     )
 
 
@@ -153,10 +156,11 @@ def _checkpoint(run: Run) -> str:
     return f"{show.span(age_s)} ago" if age_s is not None else "-"
 
 
-def _state(run: Run, hurt: bool) -> str:
+def _state(run: Run, hurt: bool, armed: bool) -> str:
+    """Of what may be done about it that alone which is another than for the cluster."""
     words = ["incident open"] if hurt else []
     words += [f"{_many(len(run.waiting), 'node')} waiting for a round"] if run.waiting else []
-    words += [run.mode] if run.mode else []
+    words += [_MODES[run.mode]] if run.mode in _MODES and run.mode != ("armed" if armed else "observe") else []
     return ", ".join(words) or "goes on"
 
 

@@ -17,6 +17,12 @@ class Node(live.Node, frozen=True):
     state: Capable | None = None
 
 
+class Advice(msgspec.Struct, frozen=True):
+    """How often the run should save."""
+
+    interval_s: float
+
+
 class Run(live.Run, frozen=True):
     run_id: str = ""
     outcome: str = ""
@@ -24,6 +30,7 @@ class Run(live.Run, frozen=True):
     round: int = 0
     mode: str = ""
     waiting: tuple[str, ...] = ()
+    advice: Advice | None = None
 
 
 class Incident(msgspec.Struct, frozen=True):

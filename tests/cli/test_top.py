@@ -41,7 +41,7 @@ STATE: dict[str, Any] = {
         "u1": {
             "run_id": "llama", "outcome": "running", "round": 3, "step": 1200, "step_spread": 1, "world_size": 16,
             "phases": ["step"], "ranks": [{"rank": r, "node": "n00"} for r in range(16)],
-            "checkpoint": {"age_s": 63.0},
+            "checkpoint": {"age_s": 63.0}, "advice": {"interval_s": 1260.0},
             "pace": {"step_s": 1.25, "usual_step_s": 0.6, "slowdown": 2.1, "slower": True},
         },
         "u2": {"run_id": "past-run", "outcome": "finished", "round": 1},
@@ -68,13 +68,26 @@ def test_all_that_matters_is_on_the_screen() -> None:
     text = shown(state())
     for part in (
         "mon-a leads, epoch 4, armed", "11 nodes, 2 silent, 1 cordoned; 1 run, 16 ranks; 1 incident open",
-        "i0004-0001  node_dead  35 s", "node n08 is gone", "1200 (+1)", "1.25", "95.1%", "16/16", "63 s ago",
+        "i0004-0001  node_dead  35 s", "node n08 is gone", "1200 (+1)", "1.25", "95.1%", "16/16", "63 s ago    21 min",
         "all ranks are 2.1 times slower than usual", "CONVICTED, looked at directly: refused",
         "in no round: a disk is full", "cordoned by jo: bad memory",
     ):  # fmt: skip
         assert part in text, text
     assert "i0003-0001" not in text
     assert "past-run" not in text
+
+
+def test_a_run_that_is_treated_unlike_its_cluster_says_so() -> None:
+    def row(armed: bool, mode: str) -> str:
+        run = {"run_id": "llama", "outcome": "running", "mode": mode}
+        lines = shown(state(armed=armed, runs={"u9": run})).splitlines()
+        return next(line for line in lines if " llama " in line and "node_dead" not in line)
+
+    for armed, mode, word in (
+        (True, "armed", "goes on"), (True, "observe", "observed only"), (True, "paused", "paused"),
+        (False, "observe", "goes on"), (False, "armed", "armed"), (False, "paused", "paused"),
+    ):  # fmt: skip
+        assert row(armed, mode).endswith(word), (armed, mode)
 
 
 def test_state_is_told_by_marks_and_the_worst_come_first() -> None:
