@@ -458,6 +458,9 @@ def dashboards(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 when what lies there is not of this version.")
     ] = False,
+    runbooks: Annotated[
+        str, typer.Option(metavar="URL", help="Where the runbooks can be read: alerts link to them there.")
+    ] = "",
 ) -> None:
     """Write the Grafana dashboards and the Prometheus rules of this version.
 
@@ -465,7 +468,7 @@ def dashboards(
     """
     from rankpulse.cli.dashboards import run
 
-    raise typer.Exit(run(out, check, typer.echo))
+    raise typer.Exit(run(out, check, runbooks, typer.echo))
 
 
 @app.command()

@@ -39,6 +39,6 @@ def _alert(alert: Alert) -> dict[str, Any]:
         "annotations": {
             "summary": alert.summary,
             "description": alert.description,
-            "runbook": alert.runbook,
+            "runbook_url": alert.runbook,
         },
     }

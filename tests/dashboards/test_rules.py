@@ -109,7 +109,7 @@ def test_a_wrong_expectation_is_noticed(binary: Callable[[str], str], rule_file:
 
 def annotations(name: str) -> dict[str, str]:
     alert = next(alert for alert in rules.ALERTS if alert.name == name)
-    return {"summary": alert.summary, "description": alert.description, "runbook": alert.runbook}
+    return {"summary": alert.summary, "description": alert.description, "runbook_url": alert.runbook}
 
 
 @pytest.mark.parametrize(
