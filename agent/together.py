@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from rankpulse.agent import seats
+from rankpulse.agent.advice import SaveAdvice
 from rankpulse.agent.checkpoints import Checkpoints
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.dossier import Dossiers
@@ -146,6 +147,7 @@ class Together:
             "rendezvous": Talk(self.node, self.rendezvous).session,
             "hold": self.holders.session,
             "checkpoint": self.checkpoints.session,
+            "advice": SaveAdvice(self.workers, self.keys, self.store, self.log, self.clock.monotonic).session,
         }
 
     async def run(self) -> None:

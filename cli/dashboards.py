@@ -7,12 +7,14 @@ from rankpulse.cli.failing import Failed
 from rankpulse.dashboards.shipped import differing, shipped, write
 
 
-def run(out: str, check: bool, tell: Callable[[str], None]) -> int:
+def run(out: str, check: bool, runbooks: str, tell: Callable[[str], None]) -> int:
     """Write the files below `out`, or with `check` only say which of them differ. Returns the exit code.
+
+    `runbooks`: where the alerts' pages can be read; "" leaves their paths in the repository.
 
     Raises `Failed` when `out` cannot be read or written.
     """
-    folder, files = Path(out), shipped()
+    folder, files = Path(out), shipped(runbooks)
     if not files:
         raise Failed("this installation came without its dashboards: install rankpulse again")
     try:

@@ -1,6 +1,6 @@
 """The leader's own page, as a command reads it: only what is used, and nothing of it believed before it was checked."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -95,8 +95,11 @@ class State(msgspec.Struct, frozen=True):
     blind_reason: str = ""
 
 
-async def fetch(url: str) -> tuple[State | None, str]:
-    """A monitor's state, or None and why not."""
+S = TypeVar("S", bound=State)
+
+
+async def fetch(url: str, kind: type[S] = State) -> tuple[S | None, str]:  # type: ignore[assignment]  # python/mypy#3737
+    """A monitor's state, or None and why not. `kind`: what is read of it."""
     import aiohttp
 
     try:
@@ -110,7 +113,7 @@ async def fetch(url: str) -> tuple[State | None, str]:
                 data += chunk
                 if len(data) > MAX_BYTES:
                     return None, f"{url} answers with more than {MAX_BYTES} bytes: no monitor does"
-            return understand(url, answer.status, bytes(data))
+            return understand(url, answer.status, bytes(data), kind)
     except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
         return None, f"{url} is not the address of a page"
     except TimeoutError:
@@ -119,11 +122,16 @@ async def fetch(url: str) -> tuple[State | None, str]:
         return None, f"{url}: {error}"
 
 
-def understand(url: str, status: int, data: bytes) -> tuple[State | None, str]:
+def understand(
+    url: str,
+    status: int,
+    data: bytes,
+    kind: type[S] = State,  # type: ignore[assignment]  # python/mypy#3737
+) -> tuple[S | None, str]:
     """The state in an answer, or None and why it is none."""
     if status != 200:
         return None, f"{url} answers with status {status}, not as a monitor does: what listens there?"
     try:
-        return msgspec.json.decode(data, type=State), ""
+        return msgspec.json.decode(data, type=kind), ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return None, f"{url} does not answer as a monitor does ({str(error)[:100]}): what listens there?"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankpulse.cli import acting
+from rankpulse.cli import acting, watching
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
@@ -34,8 +34,10 @@ In production:
   rankpulse plan --gpus 256 --days 7                          what will fail, how often to save, what is lost
 \b
 When something happened:
+  rankpulse top                                               live, on a terminal
   rankpulse status
   rankpulse explain last
+  rankpulse report --since 7d --out week.html                 the weekly review
   rankpulse ckpt verify checkpoints                           which checkpoint a restart can trust
 \b
 Settings: flags, then RANKPULSE_STORE, RANKPULSE_CLUSTER, RANKPULSE_NODE, RANKPULSE_DIR, then --config or
@@ -280,7 +282,7 @@ def diagnose(
     room.run(snapshot, recorder, as_json)
 
 
-for command in acting.COMMANDS:
+for command in (*watching.COMMANDS, *acting.COMMANDS):
     app.command()(command)
 
 
@@ -456,6 +458,9 @@ def dashboards(
     check: Annotated[
         bool, typer.Option("--check", help="Write nothing; exit code 1 when what lies there is not of this version.")
     ] = False,
+    runbooks: Annotated[
+        str, typer.Option(metavar="URL", help="Where the runbooks can be read: alerts link to them there.")
+    ] = "",
 ) -> None:
     """Write the Grafana dashboards and the Prometheus rules of this version.
 
@@ -463,7 +468,7 @@ def dashboards(
     """
     from rankpulse.cli.dashboards import run
 
-    raise typer.Exit(run(out, check, typer.echo))
+    raise typer.Exit(run(out, check, runbooks, typer.echo))
 
 
 @app.command()

@@ -21,6 +21,7 @@ from rankpulse.core.records import (
     Maintenance,
     NodeState,
     Outgoing,
+    RunAdvice,
     RunMode,
     RunState,
 )
@@ -100,6 +101,7 @@ def _nodes(known: Books, page: Mapping[str, live.Node] | None) -> list[dict[str,
 def _runs(known: Books, shown: Mapping[str, live.Run]) -> list[dict[str, Any]]:
     """Every launch the store knows, the newest last, with the monitor's live figures for those going on."""
     checkpoints = {state.run_uid: state for state in known.of(CheckpointState)}
+    advice = {one.run_uid: one for one in known.of(RunAdvice)}
     return [
         {
             "run_uid": run.run_uid,
@@ -110,6 +112,7 @@ def _runs(known: Books, shown: Mapping[str, live.Run]) -> list[dict[str, Any]]:
             "ended_at": run.ended_at,
             **_figures(shown.get(run.run_uid)),
             "checkpoint": _checkpoint_of(checkpoints.get(run.run_uid), shown.get(run.run_uid)),
+            "advice": msgspec.to_builtins(advice.get(run.run_uid)),
         }
         for run in sorted(known.of(RunState), key=lambda run: (run.at, run.run_uid))
     ]
@@ -300,7 +303,18 @@ def checkpoint(run: Mapping[str, Any]) -> str:
         parts.append(f"{told['refused']} refused")
     if told["resume_before_step"] >= 0:
         parts.append(f"the next load is to be before step {told['resume_before_step']}")
+    if run.get("advice"):
+        parts.append(advised(run["advice"]))
     return "; ".join(parts)
+
+
+def advised(told: Mapping[str, Any]) -> str:
+    """How often to save, with how sure that is."""
+    spans = [show.span(told[name]) for name in ("interval_s", "low_s", "high_s", "mtbf_s")]
+    return (
+        f"save every {spans[0]} ({spans[1]} to {spans[2]}): a failure every {spans[3]} is expected, "
+        f"{told['lost_share']:.1%} of the time lost"
+    )
 
 
 def _newest(told: Mapping[str, Any], age: str) -> str:

@@ -264,6 +264,28 @@ MONITOR: Final = (
         "",
         "Checkpoints that were not loaded: damaged, or set aside at a person's word.",
     ),
+    Metric(
+        "rankpulse_checkpoint_interval_advice_seconds",
+        "gauge",
+        ("run_uid", "bound"),
+        "seconds",
+        "Work between two saves that loses the least time: best (the one in force), and both bounds that follow from "
+        "the 90 % interval of the time between failures.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_lost_ratio",
+        "gauge",
+        ("run_uid",),
+        "ratio",
+        "Share of the run's time that saves and failures are expected to take at that interval.",
+    ),
+    Metric(
+        "rankpulse_run_mtbf_seconds",
+        "gauge",
+        ("run_uid", "bound"),
+        "seconds",
+        "Mean time between failures of the run on which that rests, with its bounds.",
+    ),
     Metric("rankpulse_runs_ended", "counter", ("outcome",), "", "Runs that ended since this monitor started."),
     Metric("rankpulse_incidents_open", "gauge", ("class",), "", "Open incidents."),
     Metric("rankpulse_incidents_paging", "gauge", ("class",), "", "Open incidents that wait for a person."),

@@ -62,6 +62,7 @@ class Folder:
         self.joint = JointFolder(self.fleet)
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
+        self.advice: dict[str, r.RunAdvice] = {}  # by run_uid, as the store has it
         self.numbers = NumbersFolder()
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
@@ -88,6 +89,7 @@ class Folder:
             r.CheckpointState: self._checkpoint_state,
             r.RunState: self._run_state,
             r.RunLearned: lambda learned, event, leading: self.learned.stored(learned),
+            r.RunAdvice: lambda advice, event, leading: self.advice.update({advice.run_uid: advice}),
             r.FleetLearned: lambda learned, event, leading: self.memory.seen(learned),
             r.Incident: self._incident,
             r.Finding: self._finding,
@@ -153,6 +155,8 @@ class Folder:
             self.health.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
+        elif parsed.kind is r.RunAdvice:
+            self.advice.pop(parsed.names["run_uid"], None)
         elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
             self.modes.gone(parsed.kind, parsed.names)
         elif parsed.kind is r.Spent:
@@ -200,6 +204,8 @@ class Folder:
         self.checkpoints.drop(run.uid)
         self.learned.drop(run.uid)
         self.fold(self.keys.run_learned(run.uid))
+        if run.uid in self.advice:
+            self.fold(self.keys.advice(run.uid))
         self.fold(self.keys.checkpoint(run.uid))
         self.fold(self.keys.run_state(run.uid))
         if run.uid in self.modes.runs:
@@ -221,6 +227,7 @@ class Folder:
         self.numbers.relisted()
         self.health.relisted()
         self.learned.relisted()
+        self.advice.clear()
         self.outbox.relisted()
         self.ledger.relisted()
         self.outcomes.clear()
@@ -272,6 +279,7 @@ class Folder:
         dropped, self.fleet.dropped_rosters = self.fleet.dropped_rosters, []
         merged, self.fleet.merged = self.fleet.merged, []
         of_merged = (
+            self.keys.advice,
             self.keys.run_learned,
             self.keys.checkpoint,
             self.keys.run_state,

@@ -9,6 +9,7 @@ from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
+from rankpulse.core.advice_keeping import AdviceKeeping
 from rankpulse.core.assembling import history
 from rankpulse.core.breaker import BreakerJudge
 from rankpulse.core.ceiling import Ceilings
@@ -66,6 +67,7 @@ class Judge:
         self.stragglers = Stragglers(settings.detect)
         self._following = Following(self._desk, self._watch.verdicts, self._orders)
         self._ledger = LedgerKeeping(self._desk)
+        self._advice = AdviceKeeping(self._desk)
         self._tidy = Tidy(self._desk, self._suspicions, self._ledger)
         self._broken: set[str] = set()
         self._orphaned: set[str] = set()
@@ -112,6 +114,7 @@ class Judge:
         self._tidy.fleet()
         self._tidy.learned()
         self._ledger.judge()
+        self._advice.judge()
         self._desk.budgets.keep()
         self._tidy.orders(self._settled)
         self._tidy.forget()

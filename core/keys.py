@@ -91,6 +91,12 @@ class Keys:
     def fleet_learned(self) -> str:
         return f"{self.prefix}learned/fleet"
 
+    def advices(self) -> str:
+        return f"{self.prefix}advice/"
+
+    def advice(self, run_uid: str) -> str:
+        return self.advices() + check_name(run_uid, "run_uid")
+
     def orders(self) -> str:
         return f"{self.prefix}orders/"
 
@@ -218,7 +224,7 @@ class Keys:
         p = self.prefix
         return {
             "agent": Role(
-                read=(self.node(node), self.orders(), self.gates(), self.cordons(), p + "rdzv/"),
+                read=(self.node(node), self.orders(), self.gates(), self.cordons(), self.advices(), p + "rdzv/"),
                 write=(self.node(node), p + "rdzv/"),
             ),
             "monitor": Role(read=(p,), write=(p,)),
@@ -303,6 +309,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("nodes", 5): _obs_key,
     ("runs", 4): _roster_key,
     ("runs", 3): _of_run_key,
+    ("advice", 2): lambda parts: Parsed(records.RunAdvice, {"run_uid": parts[1]}),
     ("orders", 4): _order_key,
     ("cordons", 2): lambda parts: Parsed(records.Cordon, {"node": parts[1]}),
     ("gates", 3): lambda parts: Parsed(records.Gate, {"run_uid": parts[1], "round": int(parts[2])}),

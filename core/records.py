@@ -299,6 +299,25 @@ class CheckpointState(Record, frozen=True, kw_only=True):
     heard: tuple[Heard, ...] = ()
 
 
+class RunAdvice(Record, frozen=True, kw_only=True):
+    """`advice/<run_uid>`: how often the run should save, for its trainers. Written only when it moves, as of then."""
+
+    run_uid: str
+    at: float
+    interval_s: float  # of work between two saves
+    low_s: float  # what it would be at the ends of the 90 % interval of the time between failures
+    high_s: float
+    mtbf_s: float  # mean time between failures of the run, as believed
+    mtbf_low_s: float
+    mtbf_high_s: float
+    save_s: float  # what a save holds up training
+    saves: int  # that this counts
+    recover_s: float  # from a failure until training goes on
+    failures: int  # of this run, that it rests on
+    lost_share: float  # of its time, that saves and failures take at this interval
+    why: str
+
+
 class Order(Record, frozen=True, kw_only=True):
     """`orders/<run_uid>/<round>/<kind>`: created once, under the leader's epoch. Void for any other process.
 

@@ -7,7 +7,7 @@ import msgspec
 
 from rankpulse.core.fold_checkpoints import CheckpointFolder
 from rankpulse.core.phases import clock_of
-from rankpulse.core.records import Cordon
+from rankpulse.core.records import Cordon, RunAdvice
 from rankpulse.core.show_health import health
 from rankpulse.core.show_ledger import ledger
 from rankpulse.core.show_outbox import outbox
@@ -49,7 +49,11 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         },
         "runs": {
             uid: _run(run, engine.judge.stragglers.told(uid), now)
-            | {"checkpoint": _checkpoint(folder.checkpoints, uid, now), "mode": folder.modes.of(uid).mode}
+            | {
+                "checkpoint": _checkpoint(folder.checkpoints, uid, now),
+                "advice": _advice(folder.advice.get(uid)),
+                "mode": folder.modes.of(uid).mode,
+            }
             for uid, run in sorted(folder.fleet.runs.items())
             if run.rounds
         },
@@ -172,6 +176,13 @@ def _checkpoint(told: CheckpointFolder, uid: str, now: float) -> dict[str, Any] 
         "age_s": round(ages.newest_s, 3) if ages.newest_s is not None else None,
         "verified_age_s": round(ages.verified_s, 3) if ages.verified_s is not None else None,
     }
+
+
+def _advice(told: RunAdvice | None) -> dict[str, Any] | None:
+    """How often to save; None before a save was measured."""
+    if told is None:
+        return None
+    return {name: value for name, value in msgspec.to_builtins(told).items() if name not in ("v", "run_uid")}
 
 
 def _progress(progress: Any) -> dict[str, Any]:

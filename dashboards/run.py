@@ -35,7 +35,7 @@ def build() -> dict[str, Any]:
             b.variable("run", "Run", f"label_values(rankpulse_run_info{{{CLUSTER}}}, run_uid)", every=False),
         ],
         [b.link("Fleet", "rankpulse-fleet")],
-        [_now(), _progress(), _checkpoints(), _ranks(), _nodes()],
+        [_now(), _progress(), _checkpoints(), _interval(), _ranks(), _nodes()],
     )
 
 
@@ -157,8 +157,8 @@ def _progress() -> Block:
     )
 
 
-def _led(name: str) -> str:
-    return f"max({ask.led(name)})"
+def _led(name: str, *matchers: str) -> str:
+    return f"max({ask.led(name, *matchers)})"
 
 
 def _counted(name: str) -> str:
@@ -247,6 +247,41 @@ def _checkpoints() -> Block:
                 Query(_counted("rankpulse_run_checkpoint_failures"), "failed"),
                 Query(_counted("rankpulse_run_checkpoint_refused"), "not loaded"),
                 bars=True,
+            ),
+        ],
+    )
+
+
+def _bounds(name: str) -> tuple[Query, ...]:
+    """What is best, and what the 90 % interval allows."""
+    return tuple(Query(_led(name, f'bound="{bound}"'), bound) for bound in ("best", "low", "high"))
+
+
+def _interval() -> Block:
+    return Block(
+        "Does it save often enough?",
+        [
+            b.graph(
+                "How often should it save?",
+                "The interval between saves that loses the least time, with its bounds, by what is known of failures "
+                "and of what saving takes; and the time since its newest checkpoint.",
+                *_bounds("rankpulse_checkpoint_interval_advice_seconds"),
+                Query(_led("rankpulse_run_checkpoint_age_seconds"), "since the newest"),
+                unit="s",
+            ),
+            b.graph(
+                "How often does it fail?",
+                "The mean time between failures of this run on which that rests, with the bounds of its 90 % interval.",
+                *_bounds("rankpulse_run_mtbf_seconds"),
+                unit="s",
+                stepped=True,
+            ),
+            b.graph(
+                "What do saves and failures cost?",
+                "The share of the run's time that both together are expected to take at the best interval.",
+                Query(_led("rankpulse_checkpoint_lost_ratio"), "lost"),
+                unit="percentunit",
+                stepped=True,
             ),
         ],
     )

@@ -3,13 +3,24 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 OUT: Final = Path(__file__).parent / "out"
 
 
-def shipped() -> dict[str, bytes]:
-    """Every file by its path below the folder: `….json` dashboards, `rules/….yml`."""
-    return {str(path.relative_to(OUT)): path.read_bytes() for path in sorted(OUT.rglob("*")) if path.is_file()}
+_RUNBOOKS: Final = (b'runbook_url: "docs/runbooks/', b'runbook_url: "')
+
+
+def shipped(runbooks: str = "") -> dict[str, bytes]:
+    """Every file by its path below the folder: `….json` dashboards, `rules/….yml`. `runbooks`: the pages' address."""
+    files = {str(path.relative_to(OUT)): path.read_bytes() for path in sorted(OUT.rglob("*")) if path.is_file()}
+    return {name: _pointing(content, runbooks) for name, content in files.items()} if runbooks else files
+
+
+def _pointing(content: bytes, runbooks: str) -> bytes:
+    here, key = _RUNBOOKS
+    address = quote(runbooks.rstrip("/"), safe="/:@?&=#%~+,;!$*()[]")  # within quotes, whatever is typed
+    return content.replace(here, key + address.encode() + b"/")
 
 
 def differing(folder: Path, files: Mapping[str, bytes]) -> list[str]:

@@ -130,6 +130,17 @@ def _checkpoint_count(field: str) -> "Source":
     return _run(lambda run: run["checkpoint"][field] if run["checkpoint"] is not None else 0)
 
 
+def _advice(bounds: Mapping[str, str]) -> "Source":
+    """What the advice of every run that goes on says, where it has one; `bounds`: field by label."""
+
+    def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
+        for uid, run in _running(view).items():
+            for bound, field in bounds.items() if run["advice"] else ():
+                yield (uid, bound), float(run["advice"][field])
+
+    return samples
+
+
 def _run_info(view: View, vitals: Vitals) -> Iterator[Sample]:
     for uid, run in _running(view).items():
         yield (uid, str(run["run_id"])), 1.0
@@ -309,6 +320,9 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_checkpoint_saves": _checkpoint_count("saves"),
     "rankpulse_run_checkpoint_failures": _checkpoint_count("failures"),
     "rankpulse_run_checkpoint_refused": _checkpoint_count("refused"),
+    "rankpulse_checkpoint_interval_advice_seconds": _advice({"best": "interval_s", "low": "low_s", "high": "high_s"}),
+    "rankpulse_checkpoint_lost_ratio": _run(lambda run: run["advice"]["lost_share"] if run["advice"] else None),
+    "rankpulse_run_mtbf_seconds": _advice({"best": "mtbf_s", "low": "mtbf_low_s", "high": "mtbf_high_s"}),
     "rankpulse_runs_ended": _counted(lambda vitals: vitals.ended, OUTCOMES),
     "rankpulse_incidents_open": _by_class(_open),
     "rankpulse_incidents_paging": _by_class(_pages),

@@ -39,6 +39,16 @@ if "TEST_TELLS" in os.environ:
     from rankpulse.trainer.checkpoint.report import tell
     event, step = os.environ["TEST_TELLS"].split()
     assert tell(event, step=int(step))
+if "TEST_ASKS" in os.environ:
+    import itertools, time
+    from rankpulse.trainer.checkpoint.advised import ASK_EVERY_S, Advised
+    advised = Advised()
+    deadline = time.monotonic() + 20
+    for number in itertools.count():
+        if advised.look(number * ASK_EVERY_S / 10) is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    pulse.step(round(advised.look(0.0) or 0))
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print(os.getpid(), flush=True)
 if "TEST_EXIT" in os.environ:

@@ -17,7 +17,7 @@ from rankpulse.cli.main import app
 COMMANDS = (
     *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "evidence", "arm", "disarm", "restart"),
     *("doctor", "config", "bench", "sim", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance"),
-    "breaker",
+    *("breaker", "top", "report"),
 )
 NEEDS_STORE = (
     ["status"],
@@ -31,6 +31,7 @@ NEEDS_STORE = (
     ["pause", "r", "--reason", "x"],
     ["maintenance", "n", "--reason", "x"],
     ["breaker", "show"],
+    ["report"],
 )
 
 

@@ -153,6 +153,21 @@ def test_arming_and_disarming_are_written_with_author_and_reason(here: Cluster) 
     assert (record.armed, record.author, record.reason) == (False, "ada", "maintenance")
 
 
+def test_top_reads_what_a_real_monitor_answers(here: Cluster, monitor: object) -> None:
+    here.seed_run("u1", "llama")
+    here.run("cordon", "gpu07", "--reason", "ECC errors")
+    shown = ""
+
+    def known() -> bool:
+        nonlocal shown
+        shown = here.run("top", "--once")
+        return "llama" in shown and "gpu07" in shown
+
+    eventually_sync(known, 20, "the run and the node on the screen")
+    for part in ("leads, epoch 1, observes only, not armed", "1 cordoned; 1 run", "cordoned by", "ECC errors"):
+        assert part in shown, shown
+
+
 def test_a_node_is_cordoned_shown_and_let_in_again(here: Cluster, monitor: object) -> None:
     text = here.run("cordon", "gpu07", "--reason", "ECC errors")
     assert "takes part in no further round" in text

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from rankpulse.cli import live, status
 from rankpulse.cli.books import Books
-from rankpulse.core.records import Beat, CheckpointState, RunState
+from rankpulse.core.records import Beat, CheckpointState, RunAdvice, RunState
 
 GOOD = (
     b'{"monitor":"m","nodes":{"a":{"silence_s":1,"suspect":true}},'
@@ -101,6 +101,19 @@ def test_a_line_tells_of_the_checkpoints_of_a_run() -> None:
     assert line(CheckpointState(run_uid="r", failed_since=1, failed_step=9, failure="x")).startswith(
         "none yet; 1 SAVES"
     )
+
+
+def test_the_line_says_how_often_to_save_and_how_sure_that_is() -> None:
+    state = CheckpointState(run_uid="r", step=120, verified_step=120, saves=3, save_s=20.0)
+    advice = RunAdvice(
+        run_uid="r", at=1.0, interval_s=1737.0, low_s=829.0, high_s=46757.0, mtbf_s=76588.0, mtbf_low_s=17734.0,
+        mtbf_high_s=54686952.0, save_s=20.0, saves=3, recover_s=300.0, failures=0, lost_share=0.0252, why="",
+    )  # fmt: skip
+    known = Books({**KNOWN.records, "c": state, "a": advice}, {})
+    (run,) = status._runs(known, {})
+    told = "save every 29 min (14 min to 13 h): a failure every 21 h is expected, 2.5% of the time lost"
+    assert status.checkpoint(run).endswith(f"; {told}")
+    assert run["advice"]["interval_s"] == 1737.0, "and for programs"
 
 
 def test_the_line_stands_below_the_runs_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankpulse.core.catalogue import AGENT, MONITOR, Metric
+from rankpulse.core.catalogue import AGENT, GPU, HOST, MONITOR, Metric
 from rankpulse.dashboards import build, rules
 from rankpulse.dashboards.promql import CATALOGUE, OWN, Ask, Unknown, names_of, or_zero, problems, wire_names
 from rankpulse.dashboards.shipped import OUT, differing, shipped, write
@@ -20,7 +20,12 @@ RECORDED = {record.name: record.labels for record in rules.RECORDS}
 RULES = {**{record.name: record.expr for record in rules.RECORDS}, **{alert.name: alert.expr for alert in rules.ALERTS}}
 
 # Metrics that no panel and no rule shows, each with the reason why.
-NOT_SHOWN: dict[str, str] = {}
+OF_ONE_DEVICE = "of one device, for whoever looks at that one: `rankpulse gpu` says the same in words"
+NOT_SHOWN: dict[str, str] = {
+    metric.name: OF_ONE_DEVICE
+    for metric in (*GPU, *HOST)
+    if metric.name not in {name.removesuffix("_total") for expr in RULES.values() for name in names_of(expr)}
+}
 
 
 def panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -71,7 +76,7 @@ def test_every_metric_is_shown_or_the_reason_is_known(metric: Metric) -> None:
 
 def test_every_reason_is_about_a_metric_that_exists() -> None:
     assert NOT_SHOWN.keys() <= CATALOGUE.keys()
-    assert len(CATALOGUE) == len(AGENT) + len(MONITOR)
+    assert len(CATALOGUE) == sum(map(len, (AGENT, GPU, HOST, MONITOR)))
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)

@@ -31,6 +31,16 @@ def test_it_writes_and_checks(tmp_path: Path) -> None:
     assert f"rankpulse dashboards --out {out}" in told
 
 
+def test_runbooks_are_linked_where_they_are_kept(tmp_path: Path) -> None:
+    at = 'https://wiki.example/a "b"'
+    assert command("--out", str(tmp_path), "--runbooks", at)[0] == 0
+    rules = (tmp_path / "rules" / "rankpulse.yml").read_text()
+    assert rules.count('runbook_url: "https://wiki.example/a%20%22b%22/Rankpulse') == rules.count("- alert:") > 40
+    assert "docs/runbooks" not in rules
+    assert command("--out", str(tmp_path), "--runbooks", f"{at}/", "--check")[0] == 0
+    assert command("--out", str(tmp_path), "--check")[0] == 1
+
+
 def test_a_place_that_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, told, error = command("--out", str(tmp_path / "file"))

@@ -63,6 +63,15 @@ STATE: dict[str, Any] = {
                 "failures": 2,
                 "refused": 1,
             },
+            "advice": {
+                "interval_s": 600.0,
+                "low_s": 400.0,
+                "high_s": 900.0,
+                "mtbf_s": 7200.0,
+                "mtbf_low_s": 3600.0,
+                "mtbf_high_s": 9000.0,
+                "lost_share": 0.07,
+            },
         },
         "r2": {
             "run_id": "c",
@@ -77,6 +86,7 @@ STATE: dict[str, Any] = {
             "pace": {"step_s": None, "usual_step_s": None, "slowdown": None},
             "stragglers": [],
             "checkpoint": None,
+            "advice": None,
         },
         "r0": {"outcome": "finished"},
     },
@@ -224,6 +234,15 @@ async def test_figures_of_checkpoints_are_those_that_are_known(site: Site) -> No
         "saves": {"r1": 4, "r2": 0}, "failures": {"r1": 2, "r2": 0}, "refused": {"r1": 1, "r2": 0},
     }  # fmt: skip
     assert {name: of_runs(families[f"rankpulse_run_checkpoint_{name}"]) for name in figures} == figures
+
+
+async def test_the_advised_interval_is_there_with_its_bounds(site: Site) -> None:
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    advised = by_label(families["rankpulse_checkpoint_interval_advice_seconds"])
+    assert advised == {"best": 600.0, "low": 400.0, "high": 900.0}
+    assert by_label(families["rankpulse_run_mtbf_seconds"]) == {"best": 7200.0, "low": 3600.0, "high": 9000.0}
+    assert of_runs(families["rankpulse_checkpoint_lost_ratio"]) == {"r1": 0.07}, "without an advice there is no sample"
 
 
 async def test_what_may_be_counted_has_its_zero_before_it_happens(site: Site) -> None:

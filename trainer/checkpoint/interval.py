@@ -30,13 +30,14 @@ def young_daly_s(save_s: float, mtbf_s: float) -> float:
     return math.sqrt(2 * save_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
 
 
-def auto_s(save_s: float | None, mtbf_s: float | None, world_size: int) -> float:
+def auto_s(save_s: float | None, mtbf_s: float | None, world_size: int, advised_s: float | None = None) -> float:
     """The interval when nobody gave one: the optimum, within what people expect of a job.
 
-    save_s: None before the first save. mtbf_s: None when nobody told: see RANK_MTBF_S.
+    save_s: None before the first save. mtbf_s: None when nobody told: see RANK_MTBF_S. advised_s: the optimum by the
+    monitor, which knows how often this run has failed; None where it does not say.
     """
     cost = FIRST_SAVE_S if save_s is None else max(save_s, 1e-3)
-    best = young_daly_s(cost, mtbf_s or RANK_MTBF_S / world_size)
+    best = advised_s or young_daly_s(cost, mtbf_s or RANK_MTBF_S / world_size)
     return min(max(best, SHORTEST_S, cost / MOST_OF_TIME), max(LONGEST_S, cost / MOST_OF_TIME))
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from rankpulse.core.words import printable
 from rankpulse.trainer import attaching
 from rankpulse.trainer.checkpoint import interval, reader, report, rotation, state, writer
+from rankpulse.trainer.checkpoint.advised import Advised
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
@@ -45,7 +46,8 @@ class CheckpointManager:
     while the next is written: 1 takes room for two.
     mode: "sharded" (each rank writes its part), "consolidated" (rank 0 writes one file), "auto" (sharded for more
     than one rank and more than 1 GB). every_steps or every_seconds (a number, or "auto"): when `step` saves; neither
-    given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds.
+    given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds; where
+    you do not know that, the monitor's advice, if it has one.
     allow_reshard: load what another number of ranks has saved. verify_saved: how a save is read back ("fast", "full",
     "off"). pulse: the process's own when one is attached. together, files, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
@@ -89,6 +91,7 @@ class CheckpointManager:
         self._said: set[str] = set()
         self._last_bytes = 0
         self._save_s: float | None = None
+        self._advised = Advised()
         self._clock = clock
         self._saved_at = self._checked_at = clock()
         self._checked_step: int | None = None
@@ -166,6 +169,7 @@ class CheckpointManager:
 
     def close(self) -> None:
         """Let the manager's process group go. Nothing that was saved is touched."""
+        self._advised.close()
         together = self._together
         if self._ours and hasattr(together, "close"):
             together.close()
@@ -181,7 +185,7 @@ class CheckpointManager:
         now = self._clock()
         steps = 0 if self._checked_step is None else step - self._checked_step
         found = interval.check(
-            interval_s=self._interval_s(),
+            interval_s=self._interval_s(now),
             since_save_s=now - self._saved_at,
             since_check_s=now - self._checked_at,
             steps=steps,
@@ -190,10 +194,13 @@ class CheckpointManager:
         self._checked_at, self._checked_step, self._next_check = now, step, step + next_in
         return bool(due)
 
-    def _interval_s(self) -> float:
+    def _interval_s(self, now: float) -> float:
+        """On the other ranks it says nothing: they do as rank 0 says."""
         if isinstance(self._every_s, float | int):
             return float(self._every_s)
-        return interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size)
+        follows = self._mtbf_s is None and self._together.rank == 0
+        advised_s = self._advised.look(now) if follows else None
+        return interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size, advised_s)
 
     def _saved(self, saved: Saved) -> None:
         self._saved_at = self._clock()

@@ -1,0 +1,94 @@
+"""Days of the ledger as an axis: when a day began, what ran before an instant, failures by day."""
+
+import datetime
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rankpulse.core.ledger import day_of
+from rankpulse.core.records import LedgerDay, LedgerEntry
+
+DAY_S: Final = 86400.0
+COLUMNS_MAX: Final = 60
+_EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
+
+
+class Span(NamedTuple):
+    """Times, UTC. `begin` 0: from the beginning."""
+
+    begin: float
+    end: float
+
+
+class Column(NamedTuple):
+    """Failures of one day or of a few, by component."""
+
+    day: str
+    counts: Mapping[str, int]
+
+
+class _Piece(NamedTuple):
+    begin: float
+    end: float
+    before_h: float
+    gpu_h: float
+
+
+def by_day(at: float) -> str:
+    """The day of a UTC time; "" for 0, which lies before all days."""
+    return day_of(at) if at > 0 else ""
+
+
+def midnight(of: float | str) -> float:
+    """When the day of a time, or a day by its name, began; 0 where no calendar has it."""
+    if isinstance(of, float):
+        return of // DAY_S * DAY_S
+    try:
+        return (datetime.date.fromisoformat(of).toordinal() - _EPOCH) * DAY_S
+    except ValueError:
+        return 0.0
+
+
+def instants(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay]) -> list[float]:
+    """How many GPU hours had run when each failed. Within a day they ran evenly."""
+    pieces, whole = [], 0.0
+    for name, (at, gpu_s) in sorted(_merged(days).items()):
+        start = midnight(name)
+        pieces.append(_Piece(start, max(min(at, start + DAY_S), start + 1.0), whole, gpu_s / 3600))
+        whole += gpu_s / 3600
+    return [_placed(one.fault_at or one.opened_at, pieces, whole) for one in failures]
+
+
+def columns(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay], span: Span) -> tuple[Column, ...]:
+    """A day each; where there are many days, a few to each."""
+    seen = [one.day for one in days] + [day_of(one.closed_at) for one in failures]
+    if not seen:
+        return ()
+    first = span.begin or midnight(min(seen))
+    last = midnight(span.end)
+    each = max(math.ceil(((last - first) / DAY_S + 1) / COLUMNS_MAX), 1) * DAY_S
+    counts: dict[int, Counter[str]] = {}
+    for one in failures:
+        counts.setdefault(int((one.closed_at - first) // each), Counter())[one.component] += 1
+    return tuple(
+        Column(day_of(first + number * each), counts.get(number, Counter()))
+        for number in range(int((last - first) // each) + 1)
+    )
+
+
+def _merged(days: Sequence[LedgerDay]) -> dict[str, tuple[float, float]]:
+    """By day: up to when it counts, GPU seconds. Two ledgers may tell of one day."""
+    found: dict[str, tuple[float, float]] = {}
+    for day in days:
+        at, gpu_s = found.get(day.day, (0.0, 0.0))
+        found[day.day] = max(at, day.at), gpu_s + day.gpu_s
+    return found
+
+
+def _placed(at: float, pieces: Sequence[_Piece], whole: float) -> float:
+    for piece in pieces:
+        if at < piece.end:
+            part = max(at - piece.begin, 0.0) / (piece.end - piece.begin)
+            return min(piece.before_h + part * piece.gpu_h, whole)
+    return whole
