@@ -417,6 +417,7 @@ def kmsg(
     """What a kernel log tells of GPUs, links, cards and memory: faults, with what follows from them, and what to do.
 
     Example: dmesg | rankpulse kmsg -
+
     Example: journalctl -k -b -1 -o short-iso | rankpulse kmsg - --json
     """
     from rankpulse.cli import kmsg as room
