@@ -89,7 +89,7 @@ class Draining:
         desk, nodes = self._desk, tuple(asked)
         if incident is None:
             incident = self._open(run, asked)
-        if incident.order_id:
+        if incident.order_id or (incident.faults and incident.asked_by):  # a person does not wait for a checkpoint
             return
         if incident.nodes != nodes:
             incident = desk.note(incident, f"asked for by now: {in_words(nodes)}")

@@ -438,6 +438,35 @@ def test_a_gpu_that_is_told_of_after_the_restart_was_ordered_is_left_where_other
     assert [i.action for i in world.incidents() if i.state == "open"] == ["drain"], "it is on its way off the node"
 
 
+def test_a_person_who_restarts_a_job_that_is_to_leave_a_node_does_not_wait_for_a_checkpoint() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(10)
+    assert "rankpulse restart ends the round at once" in only(world).action_reason
+    world.ask("restart", uid="job-1")
+    world.run(2)
+    [order] = world.of_kind("restart")
+    assert (only(world).action, only(world).asked_by) == ("restart", "ann")
+    world.run(15)
+    restarted(world, 2, {"node-a": 2, "node-s": 2})
+    assert only(world).outcome == "recovered"
+
+
+def test_a_finding_that_is_cleared_ends_no_round() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b", fault=("lost", "broken", "drain_reboot", "it is lost, as NVML says"))
+    world.run(10)
+    assert only(world).action == "drain"
+    world.heals("node-b", what="lost")
+    world.run(2)
+    detail = {"bytes": 1000, "shards": 4, "kind": "sharded", "save_s": 0.3, "verified": True, "verify_s": 0.1}
+    world.observe(r.CHECKPOINT, "node-a", world.procs[0], event="saved", times=1, step=40, **detail)
+    world.successor(2)
+    world.run(20)
+    assert (only(world).state, world.orders()) == ("closed", [])
+    assert world.cordons() == {"node-b": "rankpulse"}, "a person lets it in again"
+
+
 def test_a_hang_that_passes_leaves_the_gpu_broken() -> None:
     world = trained()
     world.breaks("node-b")
