@@ -445,6 +445,13 @@ async def test_slow_calls_are_told_of_and_asked_for_less_often(stub: NvmlStub) -
         await eventually(watch.told("slow_calls", CLEARED), 30, "its end")
 
 
+async def test_what_a_gpu_does_not_have_is_not_asked_for_each_time(stub: NvmlStub) -> None:
+    stub.say({"0.slow:nvmlDeviceGetRepairStatus": 400})  # and then: NOT_SUPPORTED
+    async with Watch(1, settings={"slow_call_s": 0.2, "call_timeout_s": 10.0}).at_work() as watch:
+        await eventually(watch.told("slow_calls"), 20, "the first time")
+        await eventually(watch.told("slow_calls", CLEARED), 20, "that it is left out")
+
+
 async def test_a_process_that_is_killed_is_followed_by_another(stub: NvmlStub) -> None:
     async with Watch(1).at_work() as watch:
         await eventually(watch.reads(0, temperature_c=40), 20, "a reading")
