@@ -198,7 +198,9 @@ class Keeping:
             if cordon is None or not cordon.drain or (cordon.owner, cordon.incident) != ("rankpulse", incident.id):
                 continue
             cordon = msgspec.structs.replace(cordon, drain=False)
-            desk.want(desk.keys.cordon(node), cordon, f"{node} is not to be left any more: {incident.faults[0].cleared}")
+            desk.want(
+                desk.keys.cordon(node), cordon, f"{node} is not to be left any more: {incident.faults[0].cleared}"
+            )
             desk.folder.joint.cordons[node] = cordon
 
     def _of_run(self, incident: r.Incident, run: RunView) -> None:
