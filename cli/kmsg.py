@@ -22,6 +22,10 @@ from rankpulse.core.kernel_log import Line, lines
 CHUNK: Final = 1 << 20
 LINE_MAX: Final = 64 * 1024  # characters: what is longer is cut into several
 _ALWAYS: Final = ("xid", "pci_bus_id", "pid", "process_name", "gpu_uuid", "recovery_action")
+_PACKED: Final = {  # how a file begins that is no text, and what reads it
+    b"\x1f\x8b": "zcat FILE", b"\xfd7zXZ": "xzcat FILE", b"BZh": "bzcat FILE", b"\x28\xb5\x2f\xfd": "zstdcat FILE",
+    b"LPKSHHRH": "journalctl -k --file FILE -o short-iso",
+}  # fmt: skip
 SHOWN: Final = 40  # incidents of each weight on a page
 
 
@@ -29,14 +33,23 @@ def run(file: str, as_json: bool) -> None:
     """Raises Failed where the file cannot be read."""
     work = every_line if as_json else page
     if file == "-":
-        work(sys.stdin.buffer)  # type: ignore[arg-type]  # a buffered reader, whatever its type says
+        work(_readable(sys.stdin.buffer, "it"))  # type: ignore[arg-type]  # a buffered reader, whatever its type says
         return
     try:
         source = open(file, "rb")  # noqa: SIM115
     except OSError as error:
         raise Failed(f"cannot read {show.plain(file)}: {error.strerror}") from None
     with source:
-        work(source)
+        work(_readable(source, show.plain(file)))
+
+
+def _readable(source: io.BufferedIOBase, name: str) -> io.BufferedIOBase:
+    """As it is. "No fault" would be the wrong word on a log that nobody could read."""
+    start = source.peek(8) if isinstance(source, io.BufferedReader) else b""  # of a pipe what is there
+    for mark, reader in _PACKED.items():
+        if start.startswith(mark):
+            raise Failed(f"{name} is no text: {reader} | rankpulse kmsg -")
+    return source
 
 
 def texts(source: io.BufferedIOBase, before_waiting: Callable[[], None] = lambda: None) -> Iterator[str]:
@@ -104,14 +117,21 @@ def _beyond(heavy: int, light: int, book: Book) -> Iterator[str]:
 
 def headline(digest: Digest, found: list[Incident], heavy: int) -> str:
     if not found:
-        return f"{_many(digest.lines, 'line')}, no fault"
+        return f"{_many(digest.lines, 'line')}, no fault{_unread(digest)}"
     boots = f" over {digest.book.boots} boots" if digest.book.boots > 1 else ""
     marked = f"; {digest.injected} lines written by a program (injected): not acted upon" if digest.injected else ""
     told = sum(fault.lines for fault in digest.book.faults.values())
     return (
         f"{_many(digest.lines, 'line')}{boots}, {told} of them about {_many(len(digest.book.faults), 'fault')}: "
-        f"{_many(len(found), 'incident')}, {heavy} of them to act upon{marked}"
+        f"{_many(len(found), 'incident')}, {heavy} of them to act upon{marked}{_unread(digest)}"
     )
+
+
+def _unread(digest: Digest) -> str:
+    """Programs that quote a driver, or a log of several machines: who looks for a lost GPU must hear of it."""
+    if not digest.quoted:
+        return ""
+    return f"; {_many(digest.quoted, 'line')} with what looks like an Xid, not read: not the kernel's, or broken"
 
 
 def _many(count: int, what: str) -> str:

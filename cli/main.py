@@ -382,7 +382,9 @@ def gpu(
     now: Annotated[bool, typer.Option("--now", help="Look now, whatever the agent of this node knows.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The GPUs of this node and their health: as its agent knows them, else by a look now. Exit code 1: one is ill.
+    """The GPUs of this node and their health: as its agent knows them, else by a look now.
+
+    Exit code 1: one of them, or the machine around them, is ill.
 
     Example: rankpulse gpu --json
     """
@@ -421,7 +423,8 @@ def kmsg(
 ) -> None:
     """What a kernel log tells of GPUs, links, cards and memory: faults, with what follows from them, and what to do.
 
-    Example: dmesg | rankpulse kmsg -
+    Example: dmesg -x | rankpulse kmsg -
+
     Example: journalctl -k -b -1 -o short-iso | rankpulse kmsg - --json
     """
     from rankpulse.cli import kmsg as room

@@ -1,13 +1,14 @@
-"""Draining: a job leaves a node that works, at a person's word, when it loses nothing by it.
+"""Draining: a job leaves a node that works when it loses nothing by it.
 
-Who asks is whoever cordoned the node with a drain, or took it into maintenance. The run is restarted without it after
-its next checkpoint; at once where the node has fallen silent, for then its job waits for nothing but that. It waits
-where the job could not go on without the node; what is saved meanwhile is old by then, and does not count. Should the
-round end otherwise before that, the next forms without it.
+Who asks is whoever cordoned the node with a drain, or took it into maintenance; or the monitor, of broken GPUs, as long
+as orders are armed. The run is restarted without it after its next checkpoint; at once where the node has fallen
+silent, for then its job waits for nothing but that. It waits where the job could not go on without the node; what is
+saved meanwhile is old by then, and does not count. Should the round end otherwise before that, the next forms without
+it.
 """
 
-from collections.abc import Container
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,10 +18,13 @@ from rankpulse.core import modes, policy
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis
+from rankpulse.core.gpu_keeping import release
 from rankpulse.core.lost import is_lost
 from rankpulse.core.policy import Choice, Room
 from rankpulse.core.telling import in_words
 from rankpulse.core.views import RunView
+
+OURS: Final = "rankpulse"  # owner of cordons that no person made
 
 
 class Case(NamedTuple):
@@ -55,6 +59,14 @@ def choose(case: Case) -> Choice:
     return Choice(policy.DRAIN, "restarts without it as soon as the next checkpoint is saved")
 
 
+class Asked(NamedTuple):
+    """Who wants a node to be left, and why. What a monitor wants takes armed orders, what a person wants does not."""
+
+    author: str
+    why: str
+    person: bool
+
+
 class Draining:
     """One per judge; holds nothing."""
 
@@ -72,6 +84,9 @@ class Draining:
             incident = open_.get(run.uid)
             if incident is not None and incident.round != run.current.number and nodes:
                 incident = None  # of an earlier round, from which it has not recovered yet
+            if incident is not None and incident.faults and not incident.order_id and _by_person(asked, nodes):
+                release(self._desk, incident, f"a person wants {in_words(nodes)} to be left")
+                incident = None
             if run.current.number in run.ordered:
                 continue  # it is being ended already: what is asked for now concerns the next round
             if nodes:
@@ -79,22 +94,26 @@ class Draining:
             elif incident is not None and incident.round == run.current.number and not incident.faults:
                 self._desk.close(incident, book_of.PASSED, "nobody asks for it any more")
 
-    def _asked(self) -> dict[str, tuple[str, str]]:
-        """node -> (author, why) of those that jobs are to leave."""
+    def _asked(self) -> dict[str, Asked]:
+        """By node that jobs are to leave."""
         folder = self._desk.folder
-        by_cordon = {node: (c.author, c.reason) for node, c in folder.joint.cordons.items() if c.drain}
-        return by_cordon | {node: (m.author, m.reason) for node, m in folder.modes.maintenance.items()}
+        cordons = {node: cordon for node, cordon in folder.joint.cordons.items() if cordon.drain}
+        by_cordon = {node: Asked(c.author, c.reason, c.owner != OURS) for node, c in cordons.items()}
+        return by_cordon | {node: Asked(m.author, m.reason, True) for node, m in folder.modes.maintenance.items()}
 
-    def _go_on(self, run: RunView, incident: r.Incident | None, asked: dict[str, tuple[str, str]]) -> None:
+    def _go_on(self, run: RunView, incident: r.Incident | None, asked: dict[str, Asked]) -> None:
         desk, nodes = self._desk, tuple(asked)
         if incident is None:
             incident = self._open(run, asked)
-        if incident.order_id:
+        if incident.order_id or (incident.faults and incident.asked_by):  # a person does not wait for a checkpoint
             return
         if incident.nodes != nodes:
             incident = desk.note(incident, f"asked for by now: {in_words(nodes)}")
             incident = desk.change(incident, lambda i: msgspec.structs.replace(i, nodes=nodes))
-        case = self._case(run, incident, nodes)
+        author = next((one.author for one in asked.values() if one.person), "")
+        if incident.klass == d.DRAIN and incident.asked_by != author:
+            incident = desk.change(incident, lambda i: msgspec.structs.replace(i, asked_by=author))
+        case = self._case(run, incident, nodes, by_person=bool(author))
         choice = choose(case)
         if case.saved_step is not None and not case.ready:
             incident = desk.change(incident, lambda i: msgspec.structs.replace(i, drain_after=case.saves))
@@ -102,10 +121,10 @@ class Draining:
             desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
         desk.change(incident, lambda i: book_of.decided(i, choice, desk.at))
 
-    def _open(self, run: RunView, asked: dict[str, tuple[str, str]]) -> r.Incident:
+    def _open(self, run: RunView, asked: dict[str, Asked]) -> r.Incident:
         desk = self._desk
         saves = self._saves(run)
-        author, why = next(iter(asked.values()))
+        author, why, _ = next(iter(asked.values()))
         found = Diagnosis(
             d.DRAIN,
             (),
@@ -113,20 +132,20 @@ class Draining:
             tuple(asked),
             1.0,
             f"{in_words(asked)} to be left, asked for by {author}: {why}",
-            tuple(f"{node}: {by}: {reason}" for node, (by, reason) in list(asked.items())[:8]),
+            tuple(f"{node}: {one.author}: {one.why}" for node, one in list(asked.items())[:8]),
             (),
             desk.now,
         )
         choice = choose(Case(desk.room(run, run.current, asked), saves=saves))
         incident = desk.open(found, (run, run.current), choice)
-        return desk.change(incident, lambda i: msgspec.structs.replace(i, asked_by=author, drain_after=saves))
+        return desk.change(incident, lambda i: msgspec.structs.replace(i, drain_after=saves))
 
-    def _case(self, run: RunView, incident: r.Incident, nodes: tuple[str, ...]) -> Case:
+    def _case(self, run: RunView, incident: r.Incident, nodes: tuple[str, ...], *, by_person: bool) -> Case:
         desk = self._desk
         leave, told = desk.folder.modes.of(run.uid), desk.folder.checkpoints.of(run.uid)
         return Case(
             desk.room(run, run.current, nodes),
-            leave.why if leave.mode in (modes.BY_BREAKER, modes.PAUSED) else "",
+            leave.why if leave.mode in (modes.BY_BREAKER, modes.PAUSED) or not (by_person or leave.armed) else "",
             next((name for name in nodes if is_lost(desk, name)), ""),
             told.step if told is not None and told.saves > incident.drain_after else None,
             self._saves(run),
@@ -135,3 +154,7 @@ class Draining:
     def _saves(self, run: RunView) -> int:
         told = self._desk.folder.checkpoints.of(run.uid)
         return told.saves if told is not None else 0
+
+
+def _by_person(asked: Mapping[str, Asked], nodes: Iterable[str]) -> bool:
+    return any(asked[node].person for node in nodes)

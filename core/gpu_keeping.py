@@ -79,10 +79,12 @@ class Keeping:
     def follow(self, incident: r.Incident, *, acting: bool) -> None:
         """Over, or what is done about it by now."""
         desk, runs = self._desk, self._running(incident.nodes)
-        if incident.order_id or (incident.run_uid, incident.round, RESTART) in desk.folder.orders:
+        ordered = incident.order_id or (incident.run_uid, incident.round, RESTART) in desk.folder.orders
+        if ordered or incident.asked_by:
             return  # its round is being ended
         why = self._over(incident, busy=bool(runs))
         if why:
+            self._stay(incident)
             desk.close(incident, book_of.PASSED, why)
             return
         if incident.drain_after >= 0 and self._out(incident.nodes):
@@ -187,6 +189,19 @@ class Keeping:
         desk.note(incident, f"{names_in_words(case.nodes, 4)} cordoned: no round includes them")
         if runs and not incident.run_uid:
             self._of_run(desk.book.get(incident.id) or incident, runs[0])
+
+    def _stay(self, incident: r.Incident) -> None:
+        """What is well again is no reason to end a round: its node stays out of the next until a person lets it in."""
+        desk = self._desk
+        for node in incident.nodes if all(row.cleared for row in incident.faults) else ():
+            cordon = desk.folder.joint.cordons.get(node)
+            if cordon is None or not cordon.drain or (cordon.owner, cordon.incident) != ("rankpulse", incident.id):
+                continue
+            cordon = msgspec.structs.replace(cordon, drain=False)
+            desk.want(
+                desk.keys.cordon(node), cordon, f"{node} is not to be left any more: {incident.faults[0].cleared}"
+            )
+            desk.folder.joint.cordons[node] = cordon
 
     def _of_run(self, incident: r.Incident, run: RunView) -> None:
         """The job leaves the node: from now on the incident is that of its round. Others are drained beside it."""

@@ -37,6 +37,7 @@ class Digest:
     lines: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     injected: int = 0
+    quoted: int = 0  # lines with an XID in them that are not the kernel's
     short_cut: bool = True  # off in tests: it must make no difference
     _running: dict[str, Known] = field(default_factory=dict)  # what the kernel says -> what is known of it
 
@@ -74,6 +75,7 @@ class Digest:
     def _take(self, line: kernel_log.Line) -> None:
         reading, framed = line.reading, line.framed
         if reading.kind == NONE:
+            self.quoted += _BODY in line.text
             return
         self.kinds[reading.kind] += 1
         self.injected += reading.injected

@@ -2,7 +2,8 @@
 # A check of rankpulse against real GPUs, in under two minutes. It changes nothing and disturbs no job.
 #
 #   deploy/gpu_check.sh                 what is told, what is not, and how long each call takes
-#   deploy/gpu_check.sh --provoke GPU   also makes one Xid: a program of its own writes to a wrong address on that GPU
+#   deploy/gpu_check.sh --provoke GPU   also makes one Xid: a program of its own writes to a wrong address on that GPU,
+#                                       which nobody may be using; not where MPS runs, for that ends its other clients
 #
 # Run it where rankpulse and nvidia-ml-py are installed. Exit code 0: everything that must work does.
 set -u
@@ -12,25 +13,44 @@ provoke=
 while [ $# -gt 0 ]; do
   case $1 in
     --provoke) provoke=${2:?--provoke needs the number of a GPU}; shift 2 ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "unknown: $1" >&2; exit 2 ;;
   esac
 done
 failed=0
+calls_s=40
+[ -z "$provoke" ] || calls_s=80
 title() { printf '\n== %s\n' "$1"; }
 bad() { printf 'BAD: %s\n' "$1"; failed=1; }
+within() { # SECONDS COMMAND...: what the kernel does not let go even when killed (`timeout` would wait) is left to itself
+  local left=$(($1 * 5)) pid
+  shift
+  { "$@" <&3 & } 3<&0
+  pid=$!
+  while kill -0 "$pid" 2>/dev/null; do
+    if [ "$left" -le 0 ]; then
+      disown "$pid"
+      kill -KILL "$pid" 2>/dev/null
+      echo "(no end in time: $1)"
+      return 124
+    fi
+    left=$((left - 1))
+    sleep 0.2
+  done
+  wait "$pid"
+}
 
 title "machine"
 uname -sr
-timeout 20 nvidia-smi -L || echo "nvidia-smi does not answer (it is not needed)"
+within 8 nvidia-smi -L || echo "nvidia-smi does not answer (it is not needed)"
 ls /proc/driver/nvidia/gpus 2>/dev/null || echo "no /proc/driver/nvidia/gpus: NVML will be asked which GPUs there are"
 
 title "rankpulse gpu --now"
-timeout 60 $RANKPULSE gpu --now
+within 40 $RANKPULSE gpu --now
 case $? in 0) ;; 1) echo "a GPU is ill, or does not answer: see above" ;; *) bad "the command failed" ;; esac
 
 title "calls: what is told, what is not, how long it takes"
-PROVOKE=$provoke timeout 90 "$PYTHON" - <<'PY' || bad "the process that asks NVML did not do what it must"
+PROVOKE=$provoke within "$calls_s" "$PYTHON" -u - <<'PY' || bad "the process that asks NVML did not do what it must"
 import json, os, subprocess, sys, time
 
 child = subprocess.Popen(
@@ -38,6 +58,7 @@ child = subprocess.Popen(
     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
 )
 began = time.monotonic()
+touched = set()
 
 
 def hear(test, seconds=30.0):
@@ -50,6 +71,9 @@ def hear(test, seconds=30.0):
         said = json.loads(line)
         if said.get("fatal") is not None:
             sys.exit(f"NVML: {said}")
+        if "begin" in said and said["begin"] not in touched:
+            touched.add(said["begin"])
+            print(f"asks: {said['begin']}")  # where it hangs, this is the last line
         if test(said):
             return said
     sys.exit("not told in time")
@@ -79,7 +103,11 @@ for bus in buses:
     print("  links:", json.dumps(first["links"][:2]), f"and so on, {len(first['links'])} of them")
 
 if os.environ.get("PROVOKE"):
-    number = int(os.environ["PROVOKE"])
+    number = int(os.environ["PROVOKE"])  # in the order of the bus, as NVML and CUDA count
+    child.stdin.write(json.dumps({"read": buses[number], "slow": False, "processes": True}) + "\n")
+    child.stdin.flush()
+    if hear(lambda said: said.get("bus") == buses[number] and ("values" in said or "failed" in said)).get("processes"):
+        sys.exit(f"GPU {number} is in use: choose one that nobody uses")
     crash = '''
 import ctypes as c
 cuda = c.CDLL("libcuda.so.1")
@@ -93,7 +121,8 @@ do(cuda.cuModuleLoadData(c.byref(module), ptx)); do(cuda.cuModuleGetFunction(c.b
 do(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None))
 print("the program ended with CUDA error", cuda.cuCtxSynchronize(), "(700: it hit a wrong address, as it should)")
 '''.replace("NUMBER", str(number))
-    subprocess.run([sys.executable, "-c", crash], timeout=30, env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    plain = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    subprocess.run([sys.executable, "-c", crash], timeout=30, env=plain | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     event = hear(lambda said: "event" in said, 20.0)
     print(f"the driver told of it: Xid {event['data']} on {event['bus']}")
 child.stdin.close()
@@ -101,14 +130,17 @@ child.wait(10)
 PY
 
 title "the kernel's log"
-if timeout 20 dmesg >/dev/null 2>&1; then
-  dmesg | timeout 20 $RANKPULSE kmsg - || bad "the kernel's log could not be read"
+if within 5 dmesg >/dev/null 2>&1; then
+  { dmesg -x 2>/dev/null || dmesg; } | within 10 $RANKPULSE kmsg - || bad "the kernel's log could not be read"
 else
-  echo "this user may not read it (CAP_SYSLOG): the agent would hear of Xids through NVML alone"
+  echo "this user may not read it (CAP_SYSLOG, see kernel.dmesg_restrict): the agent would try the journal, then NVML's events"
 fi
 
 title "rankpulse preflight, what it says of GPUs"
-timeout 60 $RANKPULSE preflight --store 127.0.0.1:1 2>/dev/null | grep -i gpu || bad "it says nothing of GPUs"
+said=$(mktemp) # no pipe: whoever reads it would wait for a process that is left to itself
+within 15 $RANKPULSE preflight --store 127.0.0.1:1 >"$said" 2>/dev/null
+grep -i gpu "$said" || bad "it says nothing of GPUs"
+rm -f "$said"
 
 title "result"
 if [ $failed = 0 ]; then echo "everything that must work does"; else echo "see the lines that begin with BAD"; fi

@@ -18,7 +18,7 @@ from rankpulse.agent.facts import Fact
 from rankpulse.agent.gpu_books import GpuBooks
 from rankpulse.agent.gpu_devices import Devices
 from rankpulse.agent.gpu_watch import Gpus
-from rankpulse.agent.nvml_process import NvmlProcess
+from rankpulse.agent.nvml_process import NvmlProcess, state_of
 from rankpulse.core.gpu_plan import Plan
 from rankpulse.core.health_book import CLEARED, OPENED, SEEN
 from rankpulse.core.settings import GpuSettings
@@ -148,6 +148,47 @@ async def test_a_gpu_that_answers_with_an_error_is_named_and_the_other_is_read(
         stub.say({"0.error": None})
         await eventually(watch.told(what, CLEARED), 20, "its return")
         assert (watch.level(0), watch.level(1)) == ("ok", "ok")
+
+
+async def test_a_gpu_that_is_lost_to_a_field_of_a_call_that_succeeds(stub: NvmlStub) -> None:
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.reads(0, temperature_c=40), 20, "a reading")
+        stub.say({"0.field_error:230": 15})
+        await eventually(watch.told("lost", bus=NvmlStub.bus(0)), 20, "the finding")
+
+
+@pytest.mark.parametrize("code", [1, 9])
+async def test_a_driver_that_is_unloaded_under_a_call_is_no_word_on_the_gpu(stub: NvmlStub, code: int) -> None:
+    async with Watch(1).at_work() as watch:
+        await eventually(watch.reads(0, temperature_c=40), 20, "a reading")
+        stub.say({"error:nvmlDeviceGetFieldValues": code, "error:nvmlInitWithFlags": 9})
+        await eventually(watch.told("nvml", bus=""), 20, "the finding")
+        assert not watch.told("no_answer")()
+
+
+KEEPER = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-P", "-m", "rankpulse.agent.nvml_child", '{"gpus": []}'],
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+async def test_a_process_in_a_call_that_hangs_does_not_outlive_an_agent_that_is_killed(stub: NvmlStub) -> None:
+    stub.say({"hang:nvmlInitWithFlags": 1})
+    keeper = await asyncio.create_subprocess_exec(sys.executable, "-c", KEEPER, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert keeper.stdout
+        child = int(await asyncio.wait_for(keeper.stdout.readline(), 20))
+        keeper.kill()
+        await eventually(lambda: state_of(child).partition(" in ")[0] in ("", "state Z"), 10, "its end")
+    finally:
+        stub.say({"hang:nvmlInitWithFlags": None})
+        with contextlib.suppress(ProcessLookupError):
+            keeper.kill()
+        await keeper.wait()
 
 
 async def test_a_gpu_whose_calls_hang_is_named_the_others_are_read_and_it_comes_back(stub: NvmlStub) -> None:
@@ -402,6 +443,13 @@ async def test_slow_calls_are_told_of_and_asked_for_less_often(stub: NvmlStub) -
         await eventually(lambda: turn.every_s >= 0.8, 20, "longer pauses")
         stub.say({"0.slow:nvmlDeviceGetPowerUsage": 0})
         await eventually(watch.told("slow_calls", CLEARED), 30, "its end")
+
+
+async def test_what_a_gpu_does_not_have_is_not_asked_for_each_time(stub: NvmlStub) -> None:
+    stub.say({"0.slow:nvmlDeviceGetRepairStatus": 400})  # and then: NOT_SUPPORTED
+    async with Watch(1, settings={"slow_call_s": 0.2, "call_timeout_s": 10.0}).at_work() as watch:
+        await eventually(watch.told("slow_calls"), 20, "the first time")
+        await eventually(watch.told("slow_calls", CLEARED), 20, "that it is left out")
 
 
 async def test_a_process_that_is_killed_is_followed_by_another(stub: NvmlStub) -> None:

@@ -145,3 +145,22 @@ def test_a_code_in_plain_words() -> None:
     assert (found["role"], found["scope"], found["program"], found["action"]) == (
         "cause", "process", "likely", "restart_app"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "reader"),
+    [(b"\x1f\x8b\x08\x00", "zcat"), (b"\xfd7zXZ\x00", "xzcat"), (b"BZh9", "bzcat"), (b"LPKSHHRH", "journalctl")],
+)
+def test_a_rotated_log_is_not_called_faultless(start: bytes, reader: str, tmp_path: Path) -> None:
+    file = tmp_path / "kern.log.2.gz"
+    file.write_bytes(start + b"\n" * 100)
+    result = CliRunner().invoke(app, ["kmsg", str(file)])
+    assert result.exit_code == 2
+    assert f"is no text: {reader}" in result.output
+
+
+def test_a_log_of_several_machines_is_not_called_faultless() -> None:
+    lost = b"NVRM: Xid (PCI:0000:05:00): 79, pid=0, GPU has fallen off the bus.\n"
+    assert said("kmsg", "-", stdin=b"gpu07: [ 1.0] " + lost).startswith(
+        "1 line, no fault; 1 line with what looks like an Xid, not read"
+    )

@@ -438,6 +438,78 @@ def test_a_gpu_that_is_told_of_after_the_restart_was_ordered_is_left_where_other
     assert [i.action for i in world.incidents() if i.state == "open"] == ["drain"], "it is on its way off the node"
 
 
+def test_a_person_who_restarts_a_job_that_is_to_leave_a_node_does_not_wait_for_a_checkpoint() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(10)
+    assert "rankpulse restart ends the round at once" in only(world).action_reason
+    world.ask("restart", uid="job-1")
+    world.run(2)
+    assert len(world.of_kind("restart")) == 1
+    assert (only(world).action, only(world).asked_by) == ("restart", "ann")
+    world.run(15)
+    restarted(world, 2, {"node-a": 2, "node-s": 2})
+    assert only(world).outcome == "recovered"
+
+
+def saves(world: GpuWorld, node: str, step: int) -> None:
+    detail = {"bytes": 1000, "shards": 4, "kind": "sharded", "save_s": 0.3, "verified": True, "verify_s": 0.1}
+    proc = next(proc for proc in world.procs if proc.node == node)
+    world.observe(r.CHECKPOINT, node, proc, event="saved", times=1, step=step, **detail)
+
+
+def test_a_disarm_stops_what_the_monitor_wants_to_be_left_for_every_job() -> None:
+    world = trained(armed=True, spare=True)
+    world.meets({"node-b": 2, "x1": 2}, 1, uid="job-2")
+    world.run(20)
+    world.breaks("node-b")
+    world.run(5)
+    assert {i.run_uid: i.action for i in world.incidents()} == {"job-1": "drain", "job-2": "drain"}
+    world.put(world.keys.arm(), r.Arm(armed=False, author="ann", reason="stop", at=UTC))
+    world.run(2)
+    saves(world, "node-a", 40)
+    saves(world, "x1", 40)
+    world.run(5)
+    assert {i.action_reason[:30] for i in world.incidents()} == {"waits: orders are not armed: r"}
+    world.arm()
+    world.run(5)
+    assert world.of_kind("restart") == [], "what was saved meanwhile is old by then"
+    saves(world, "node-a", 900)
+    world.run(2)
+    assert [(order.run_uid, order.without) for order in world.of_kind("restart")] == [("job-1", ("node-b",))]
+
+
+def test_a_drain_that_a_person_takes_over_needs_no_arming() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b")
+    world.run(5)
+    world.put(world.keys.arm(), r.Arm(armed=False, author="ann", reason="stop", at=UTC))
+    world.run(2)
+    world.ask("cordon", node="node-b", drain=True)
+    world.run(2)
+    saves(world, "node-a", 40)
+    world.run(2)
+    assert [order.without for order in world.of_kind("restart")] == [("node-b",)]
+    assert {i.klass: (i.run_uid, i.asked_by) for i in world.incidents()} == {
+        "gpu_fault": ("", ""),
+        "drain": ("job-1", "ann"),
+    }
+
+
+def test_a_finding_that_is_cleared_ends_no_round() -> None:
+    world = trained(armed=True, spare=True)
+    world.breaks("node-b", fault=("lost", "broken", "drain_reboot", "it is lost, as NVML says"))
+    world.run(10)
+    assert only(world).action == "drain"
+    world.heals("node-b", what="lost")
+    world.run(2)
+    saves(world, "node-a", 40)
+    world.successor(2)
+    world.run(20)
+    assert (only(world).state, world.orders()) == ("closed", [])
+    assert world.cordons() == {"node-b": "rankpulse"}, "a person lets it in again"
+
+
 def test_a_hang_that_passes_leaves_the_gpu_broken() -> None:
     world = trained()
     world.breaks("node-b")

@@ -7,6 +7,7 @@
  *   1.hang 1                            every call for GPU 1 blocks for as long as it stands there; likewise by call
  *   1.slow 1200                         milliseconds that every call for GPU 1 takes; likewise by call
  *   1.field:230 1                       a field; "1.field:213@2": of link 2; a field that is not there: NOT_SUPPORTED
+ *   1.field_error:230 15                what the field itself answers, in a call that succeeds
  *   1.temperature 70                    a value of a call, by the names below; without a GPU: of all
  *   event 7 1 8 79 4294967295 4294967295  the seventh event: GPU 1, type, data, GPU instance, compute instance
  */
@@ -215,11 +216,13 @@ int nvmlDeviceGetFieldValues(void *h, int n, struct field *f) {
         long long found = refused ? NOTHING : value(number(h), name, f[i].id == 230 ? 0 : NOTHING);
         f[i].ret = found == NOTHING ? NOT_SUPPORTED : OK;
         f[i].type = f[i].id == 230 ? 1 : 3;
+        snprintf(name, sizeof name, "field_error:%u", f[i].id);
+        if (value(number(h), name, 0)) f[i].ret = value(number(h), name, 0);
         if (found != NOTHING) { if (f[i].type == 1) f[i].value.ui = found; else f[i].value.ull = found; }
     }
     return OK; }
 
-struct set { long long last; int registered[MANY]; };
+struct set { long long last; int dead, registered[MANY]; };
 static long long next_event(struct set *set, long long *row) {
     for (const char *at = script; (at = strstr(at, "\nevent ")) != NULL; at += 7)
         if (sscanf(at + 7, "%lld %lld %lld %lld %lld %lld", row, row + 1, row + 2, row + 3, row + 4, row + 5) == 6
@@ -237,13 +240,16 @@ int nvmlEventSetCreate(struct set **made) {
 int nvmlEventSetFree(struct set *set) { free(set); return OK; }
 int nvmlDeviceRegisterEvents(void *h, unsigned long long types, struct set *set) {
     ENTER(number(h));
+    if (set->dead) return INVALID;
     if (types & ~value(number(h), "event_types", 0x8008)) return NOT_SUPPORTED;
     set->registered[number(h) + 1] = 1; return OK; }
 struct event { void *device; unsigned long long type, data; unsigned gi, ci; };
 int nvmlEventSetWait_v2(struct set *set, struct event *e, unsigned ms) {
     long long row[6];
     for (unsigned waited = 0;; waited += 10) {
-        ENTER(-1);
+        int wrong = enter(-1, __func__);
+        if (wrong) set->dead = 1; /* as after a driver that was loaded anew */
+        if (wrong || set->dead) return wrong ? wrong : INVALID;
         if (next_event(set, row)) break;
         if (waited >= ms) return TIMEOUT;
         pause_ms(10);
