@@ -98,8 +98,13 @@ class State(msgspec.Struct, frozen=True):
 S = TypeVar("S", bound=State)
 
 
-async def fetch(url: str, kind: type[S] = State) -> tuple[S | None, str]:  # type: ignore[assignment]  # python/mypy#3737
-    """A monitor's state, or None and why not. `kind`: what is read of it."""
+async def fetch(url: str) -> tuple[State | None, str]:
+    """A monitor's state, or None and why not."""
+    return await fetch_as(url, State)
+
+
+async def fetch_as(url: str, kind: type[S]) -> tuple[S | None, str]:
+    """Likewise; `kind`: what is read of it."""
     import aiohttp
 
     try:
@@ -122,12 +127,7 @@ async def fetch(url: str, kind: type[S] = State) -> tuple[S | None, str]:  # typ
         return None, f"{url}: {error}"
 
 
-def understand(
-    url: str,
-    status: int,
-    data: bytes,
-    kind: type[S] = State,  # type: ignore[assignment]  # python/mypy#3737
-) -> tuple[S | None, str]:
+def understand(url: str, status: int, data: bytes, kind: type[S]) -> tuple[S | None, str]:
     """The state in an answer, or None and why it is none."""
     if status != 200:
         return None, f"{url} answers with status {status}, not as a monitor does: what listens there?"

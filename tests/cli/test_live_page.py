@@ -45,13 +45,13 @@ KNOWN = Books(
     ids=range(14),
 )
 def test_what_is_no_monitor_is_told(body: bytes) -> None:
-    state, error = live.understand("http://h:1", 200, body)
+    state, error = live.understand("http://h:1", 200, body, live.State)
     assert state is None
     assert "http://h:1 does not answer as a monitor does" in error
 
 
 def test_a_monitors_answer_is_joined_with_the_store() -> None:
-    state, error = live.understand("http://h:1", 200, GOOD)
+    state, error = live.understand("http://h:1", 200, GOOD, live.State)
     assert state is not None, error
     (node,) = status._nodes(KNOWN, state.nodes)
     (run,) = status._runs(KNOWN, state.runs)
@@ -183,7 +183,7 @@ def test_who_is_slow_is_told_by_name_and_a_run_that_is_slow_as_a_whole_too() -> 
         b'{"monitor":"m","nodes":{},"runs":{"r":{"pace":{"step_s":2.0,"usual_step_s":1.0,"slowdown":2.0,"slower":true},'
         b'"stragglers":[{"rank":3,"node":"a","ratio":1.6,"for_s":90,"why":"in phase data for 40% of the time"}]}}}'
     )
-    state, error = live.understand("http://h:1", 200, body)
+    state, error = live.understand("http://h:1", 200, body, live.State)
     assert state is not None, error
     (run,) = status._runs(KNOWN, state.runs)
     one, whole = status.slowness(run)
