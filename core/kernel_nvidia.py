@@ -66,7 +66,7 @@ def read(text: str) -> Reading | None:
 def xid(text: str) -> Reading | None:
     found = _XID.match(text)
     if found is None:  # cut off by the next one, as on a serial console
-        again = text.find("NVRM: Xid (PCI:", 1)
+        again = text.rfind("NVRM: Xid (PCI:")
         return xid(text[again:]) if again > 0 else None
     digits, pid, name = found["code"], found["pid"], found["name"]
     if found.end("code") == len(text.rstrip()) and xid_catalogue.may_go_on(digits):

@@ -57,6 +57,7 @@ def test_a_program_that_repeats_it(line: str) -> None:
         (LOST[: LOST.index("known>, GPU")], {"kind": "xid", "xid": 79, "pci_bus_id": "0000:05:00"}),  # name=<un
         (f"NVRM: Xid (PCI:0000:06:{LOST}", {"kind": "xid", "xid": 79, "pci_bus_id": "0000:05:00"}),
         (f"NVRM: Xid (PCI:0000:06:00): {LOST}", {"kind": "xid", "xid": 79, "pci_bus_id": "0000:05:00"}),
+        ("NVRM: Xid (PCI:" * 540, {}),
         ("NVRM: RmInitAdapter failed! (0x26:0xffff:1096)", {"kind": "gpu_init_failed"}),
         ("NVRM: rm_init_adapter(0) failed", {"kind": "gpu_init_failed"}),
         (
