@@ -1,7 +1,7 @@
 """Days of the ledger as an axis: when a day began, what ran before an instant, failures by day."""
 
-import datetime
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from rankpulse.core.records import LedgerDay, LedgerEntry
 
 DAY_S: Final = 86400.0
 COLUMNS_MAX: Final = 60
-_EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
+_NAME: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 
 class Span(NamedTuple):
@@ -44,10 +44,15 @@ def midnight(of: float | str) -> float:
     """When the day of a time, or a day by its name, began; 0 where no calendar has it."""
     if isinstance(of, float):
         return of // DAY_S * DAY_S
-    try:
-        return (datetime.date.fromisoformat(of).toordinal() - _EPOCH) * DAY_S
-    except ValueError:
-        return 0.0
+    named = _NAME.fullmatch(of)
+    began = _days(*map(int, named.groups())) * DAY_S if named else 0.0
+    return began if began >= 0.0 and day_of(began) == of else 0.0
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Since 1970-01-01, in the Gregorian calendar; years are counted from March, so that a leap day is the last."""
+    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719_469
 
 
 def instants(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay]) -> list[float]:
