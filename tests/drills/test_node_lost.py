@@ -5,6 +5,7 @@ middle of which the leading monitor dies. (Frozen, under a leader that lives: th
 """
 
 import asyncio
+import random
 import signal
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from rankpulse.core import codec
 from rankpulse.core import records as r
 from rankpulse.drills.leaving import UNREACHABLE
+from rankpulse.drills.resumes import between_saves
 from rankpulse.drills.spared import NODES, Spared
 from rankpulse.drills.stage import Stage
 
@@ -74,6 +76,8 @@ async def test_a_leader_killed_in_the_middle_of_it_leaves_one_restart(tmp_path: 
         second.start()
         try:
             await spared.start()
+            # peers that wait in a save cannot tell whom they wait for; with nobody to look at a person would be paged
+            await between_saves(spared.job, random.Random())
             since = time.time()
             spared.strike("node-1", signal.SIGSTOP)
             await spared.until(lambda: bool(spared.witness.incidents(since)), 60.0, "the incident")
