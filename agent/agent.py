@@ -86,6 +86,7 @@ class Agent:
         self._scanner = Scanner(self.run_dir, sees_all=sees_all)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rankpulse-scan")
         self._scan_began: float | None = None
+        self._read_at = float("-inf")  # all slots, last
         self._rng = rng or random.Random()  # noqa: S311 (only spreads retries)
         self._pidfd_problem = proc.pidfd_problem()
 
@@ -248,6 +249,7 @@ class Agent:
         )
 
     def _make_beat(self, inc: int, seq: int, at: float) -> Beat:
+        self._read_at = self._clock.monotonic()
         return build_beat(self.node, inc, seq, at, self.workers.readings())
 
     def _present_beat(self) -> Beat:
@@ -385,7 +387,7 @@ class Agent:
 
     async def _scan_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._settings.agent.scan_interval_s)
+            await asyncio.sleep(self._rest_s(self._settings.agent.scan_interval_s))
             try:
                 if not rundir.holds(self.run_dir, self._lock):
                     await self._take_directory_again()
@@ -411,11 +413,13 @@ class Agent:
 
     async def _numbers_for_ever(self) -> None:
         """Apart from beats: they rest while the store is away, and must not fail with this."""
+        every_s = self._settings.detect.heartbeat_interval_s
         while True:
-            self.workers.readings()
+            if self._clock.monotonic() - self._read_at >= every_s:  # mostly a beat has just read them
+                self.workers.readings()
             self.numbers.look(self.publisher.inc)
             self._able("numbers", "")
-            await asyncio.sleep(self._settings.detect.heartbeat_interval_s)
+            await asyncio.sleep(self._rest_s(every_s))
 
     async def _states_for_ever(self) -> None:
         while True:
@@ -426,7 +430,11 @@ class Agent:
                 self._able("slots", "looking for new workers hangs in the kernel: a process of this node is in trouble")
             for path, reason in self.workers.unreadable():
                 self._log.change(path, "warning", f"slot {path} cannot be read, its last pulse stands: {reason}")
-            await asyncio.sleep(_STATES_EVERY_S)
+            await asyncio.sleep(self._rest_s(_STATES_EVERY_S))
+
+    def _rest_s(self, every_s: float) -> float:
+        """Until the next multiple of it: what is due at one time wakes the process up once."""
+        return every_s - self._clock.monotonic() % every_s
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

@@ -71,7 +71,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     spool_dir: str = ""  # "" = <run_dir>/spool; give a disk path to survive a reboot
     spool_max: int = 10_000  # observations kept while the store is away
     listen: str = "127.0.0.1:9465"  # /metrics and /healthz; "" = none
-    scan_interval_s: float = 0.25  # looking for new slots
+    scan_interval_s: float = 0.5  # looking for new slots
     rack: str = ""  # this machine's rack or switch: nodes of one rack that fall silent together are judged together
 
 
