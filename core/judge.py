@@ -1,6 +1,6 @@
 """Judging: from what is believed to the records that should exist. Called once per tick, only while leading."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import msgspec
 
@@ -79,7 +79,7 @@ class Judge:
         self._settled.clear()
         self._folder.learned.settle()
         self._ceilings.begin(sight)
-        self._gpus.judge(acting=not sight.blind(now))
+        self._guarded("broken GPUs", lambda: self._gpus.judge(acting=not sight.blind(now)))
         fresh = self._watch.mark(sight)
         stuck = {
             run.uid for run in list(self._folder.fleet.runs.values()) if run.rounds and self._run(run, fresh, sight)
@@ -95,9 +95,9 @@ class Judge:
             self._following.follow(incident)
         acting = not sight.blind(now) and not self._watch.stopped  # else it may not even know that it was disarmed
         self._reconsider()
-        self._gpus.settle(acting=acting)
+        self._guarded("broken GPUs", lambda: self._gpus.settle(acting=acting))
         self._draining.judge(self._gpus.suffering)
-        self._non_finite.judge(sees=not sight.blind(now))
+        self._guarded("numbers that are not finite", lambda: self._non_finite.judge(sees=not sight.blind(now)))
         self._strikes.judge(stopped="" if acting else NOT_NOW)
         self._not_taken(acting=acting)
         self._outbox.announce()
@@ -179,6 +179,15 @@ class Judge:
         return unexplained and incident.state == book_of.OPEN and bool(incident.order_id)
 
     # --- runs
+
+    def _guarded(self, what: str, judge: Callable[[], None]) -> None:
+        """What cannot be judged must not hide the rest: a dead node is still found."""
+        try:
+            judge()
+        except Exception as error:
+            if what not in self._broken:
+                self._broken.add(what)
+                self._folder.say("error", f"{what} cannot be judged, a bug in rankpulse: {error!r:.200}")
 
     def _run(self, run: RunView, fresh: Container[str], sight: Sight) -> bool:
         """Judge one run; whether it stands still right now. A run that cannot be judged must not hide the others."""

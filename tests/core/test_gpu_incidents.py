@@ -838,3 +838,18 @@ def test_many_broken_gpus_of_a_large_job_cost_a_tick_little() -> None:
         took.append(time.perf_counter() - began)
     assert len([i for i in world.incidents() if i.faults]) == 100
     assert min(took[2:]) < 0.1, took
+
+
+def test_a_bug_in_it_hides_nothing_else() -> None:
+    world = trained()
+
+    def fails(*, acting: bool) -> None:
+        raise KeyError("a bug")
+
+    world.engine.judge._gpus.judge = fails  # type: ignore[method-assign]
+    world.engine.judge._gpus.settle = fails  # type: ignore[method-assign]
+    world.breaks("node-b")
+    world.training = False
+    world.run(30)
+    assert [incident.klass for incident in world.incidents()] != [], "the standstill is told of all the same"
+    assert len([line for line in world.said if "broken GPUs cannot be judged, a bug in rankpulse" in line]) == 1
