@@ -32,7 +32,7 @@ from rankpulse.core.modes import Modes
 from rankpulse.core.settings import Settings
 from rankpulse.core.suspects import BLIND, LEFT
 from rankpulse.core.topology import Topology
-from rankpulse.core.views import RunView, process_of
+from rankpulse.core.views import RoundView, RunView, process_of
 from rankpulse.core.words import printable
 
 LINES_MAX = 2000
@@ -484,13 +484,18 @@ class Folder:
         if superfluous:
             self.fold(event.key)
 
-    def _checkpoint(self, obs: r.Observation, event: ev.Seen) -> None:
-        """Kept until a state that counts it stands in the store."""
+    def _placed(self, obs: r.Observation, event: ev.Seen) -> tuple[RunView, RoundView] | None:
+        """Whose word that is; None: of no run that is known."""
         placed = None
         if obs.run is not None:
             member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
             placed = self.fleet.place(obs.run, member, event.received_at, event.revision)
         self.follow_moves(event.received_at)
+        return placed
+
+    def _checkpoint(self, obs: r.Observation, event: ev.Seen) -> None:
+        """Kept until a state that counts it stands in the store."""
+        placed = self._placed(obs, event)
         if placed is None:
             self.fold(event.key)
         else:
@@ -499,11 +504,7 @@ class Folder:
 
     def _non_finite(self, obs: r.Observation, event: ev.Seen) -> None:
         """Kept while it holds."""
-        placed = None
-        if obs.run is not None:
-            member = r.Member(obs.rank, obs.node, obs.local_rank, obs.pid, obs.start)
-            placed = self.fleet.place(obs.run, member, event.received_at, event.revision)
-        self.follow_moves(event.received_at)
+        placed = self._placed(obs, event)
         if placed is None:
             self.fold(event.key)
             return

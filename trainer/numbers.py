@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mmap import mmap
 
 UNTOLD = -1  # a row of so many: no number was handed over yet
-_LARGEST = 2**63 - 1
 
 
 class NumberRow:

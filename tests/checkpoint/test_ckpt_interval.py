@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankpulse.trainer.checkpoint.interval import LONGEST_S, SHORTEST_S, auto_s, check, young_daly_s
+from rankpulse.core.checkpoint_cost import daly
+from rankpulse.trainer.checkpoint.interval import LONGEST_S, SHORTEST_S, auto_s, check
 
 
 @pytest.mark.parametrize(
@@ -14,14 +15,14 @@ from rankpulse.trainer.checkpoint.interval import LONGEST_S, SHORTEST_S, auto_s,
     [(10.0, 86400.0, 1308.0), (60.0, 3600.0, 617.9), (1.0, 1e6, 1413.5), (100.0, 40.0, 40.0)],
 )
 def test_the_interval_of_daly(save_s: float, mtbf_s: float, expected_s: float) -> None:
-    assert young_daly_s(save_s, mtbf_s) == pytest.approx(expected_s, rel=0.01)
+    assert daly(save_s, mtbf_s) == pytest.approx(expected_s, rel=0.01)
 
 
 def test_the_interval_loses_the_least_time() -> None:
     def lost(interval_s: float, save_s: float = 30.0, mtbf_s: float = 7200.0) -> float:
         return save_s / interval_s + (interval_s + save_s) / 2 / mtbf_s
 
-    best = young_daly_s(30.0, 7200.0)
+    best = daly(30.0, 7200.0)
     assert lost(best) < lost(best * 0.7)
     assert lost(best) < lost(best * 1.4)
 

@@ -63,8 +63,9 @@ def test_the_three_meet_where_saves_are_short() -> None:
 
 
 def test_the_trainers_interval_is_dalys() -> None:
-    for save in (1.0, 60.0, 600.0, 20_000.0):
-        assert trainers.young_daly_s(save, 7200.0) == cost.daly(save, 7200.0)
+    for save in (1.0, 10.0, 60.0):
+        assert trainers.auto_s(save, 7200.0, world_size=8) == cost.daly(save, 7200.0)
+    assert cost.daly(20_000.0, 7200.0) == 7200.0
 
 
 def test_extremes_are_answered() -> None:

@@ -8,6 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from rankpulse.core.checkpoint_cost import daly
+
 AUTO: Final = "auto"
 # Meta's research clusters: a job of 1,024 GPUs fails every 7.9 hours, one of 8 every 47.7 days ("Revisiting
 # Reliability in Large-Scale Machine Learning Research Clusters", HPCA 2025): about 8,000 hours divided by the ranks.
@@ -19,25 +21,14 @@ MOST_OF_TIME: Final = 0.1  # saving may take at most this part of it
 _CHECKS: Final = 8  # check points per interval, about
 
 
-def young_daly_s(save_s: float, mtbf_s: float) -> float:
-    """The interval that loses the least time: Daly's higher-order estimate (2006) of the optimum.
-
-    save_s: what one save costs; mtbf_s: mean time between failures of the whole job. Both above 0, seconds.
-    """
-    if save_s >= 2 * mtbf_s:
-        return mtbf_s
-    ratio = save_s / (2 * mtbf_s)
-    return math.sqrt(2 * save_s * mtbf_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_s
-
-
 def auto_s(save_s: float | None, mtbf_s: float | None, world_size: int, advised_s: float | None = None) -> float:
-    """The interval when nobody gave one: the optimum, within what people expect of a job.
+    """The interval when nobody gave one: Daly's estimate of the optimum, within what people expect of a job.
 
     save_s: None before the first save. mtbf_s: None when nobody told: see RANK_MTBF_S. advised_s: the optimum by the
     monitor, which knows how often this run has failed; None where it does not say.
     """
     cost = FIRST_SAVE_S if save_s is None else max(save_s, 1e-3)
-    best = advised_s or young_daly_s(cost, mtbf_s or RANK_MTBF_S / world_size)
+    best = advised_s or daly(cost, mtbf_s or RANK_MTBF_S / world_size)
     return min(max(best, SHORTEST_S, cost / MOST_OF_TIME), max(LONGEST_S, cost / MOST_OF_TIME))
 
 
