@@ -4,7 +4,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
-from rankpulse.core import deaths, endings, node_requests, outbox_requests, policy, repeats
+from rankpulse.core import deaths, endings, outbox_requests, policy, repeats
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core import incidents as book_of
@@ -13,6 +13,7 @@ from rankpulse.core.advice_keeping import AdviceKeeping
 from rankpulse.core.assembling import history
 from rankpulse.core.breaker import BreakerJudge
 from rankpulse.core.ceiling import Ceilings
+from rankpulse.core.cordon_times import CordonTimes
 from rankpulse.core.death_words import bettered, with_past
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
@@ -57,6 +58,7 @@ class Judge:
         self._orders = Orders(self._desk)
         self._breaker = BreakerJudge(self._desk)
         self._strikes = Strikes(self._desk)
+        self._cordon_times = CordonTimes(self._desk)
         self._draining = Draining(self._desk)
         self._non_finite = NonFinite(self._desk)
         self._gpus = GpuIncidents(self._desk)
@@ -86,7 +88,7 @@ class Judge:
         }
         for conviction in self._watch.judge(sight):
             self._convict(conviction)
-        node_requests.lift_due(self._desk)
+        self._cordon_times.judge()
         outbox_requests.answer(self._desk)
         self._ordering.requests()
         self._breaker.judge(self._watch.silent, self._watch.watched)

@@ -28,14 +28,6 @@ def taken(desk: Desk, request: r.Request) -> str | None:
     return answer(desk, request)
 
 
-def lift_due(desk: Desk) -> None:
-    """Lift the cordons whose time is over, by this monitor's own clock."""
-    for node, cordon in list(desk.folder.joint.cordons.items()):
-        if 0.0 < cordon.until <= desk.at:
-            _lift(desk, node)
-            desk.folder.say("warning", f"the cordon of {node} is over: it was given a time by {cordon.author}")
-
-
 def _cordon(desk: Desk, request: r.Request) -> str:
     """A person's cordon takes the place of one of ours: from then on it is a person's to lift."""
     node, stands = request.node, desk.folder.joint.cordons.get(request.node)
@@ -63,12 +55,13 @@ def _uncordon(desk: Desk, request: r.Request) -> str:
     Strikes(desk).pardon(node)
     desk.budgets.keep()  # before the cordon goes: else a successor might cordon it once more
     let_in(desk, node)
-    _lift(desk, node)
+    lift(desk, node)
     desk.folder.say("warning", f"the cordon of {node} is lifted by {request.author}: {request.reason}")
     return ""
 
 
-def _lift(desk: Desk, node: str) -> None:
+def lift(desk: Desk, node: str) -> None:
+    """Let the node into rounds again."""
     desk.erase(desk.keys.cordon(node))
     del desk.folder.joint.cordons[node]
 
