@@ -7,7 +7,7 @@ from rankpulse.core import ladder, policy
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
 from rankpulse.core.repeats import same
-from rankpulse.core.views import RunView
+from rankpulse.core.views import RoundView, RunView
 
 NAMELESS = ("", "none")  # labels that torchrun gives whoever chooses none
 SIGNALLED = "SignalException"  # torchelastic's word for a torchrun that was asked to end
@@ -25,8 +25,18 @@ def _follows(other: RunView, run: RunView) -> bool:
     if run.joint is not None:
         mine, its = run.joint.launch, other.joint.launch if other.joint is not None else None
         return its is not None and (mine is None or mine.owner == its.owner)
-    began = other.rounds[min(other.rounds)].began_at if other.rounds else None
-    return other.joint is None and began is not None and bool(run.rounds) and began > run.current.began_at
+    if other.joint is not None or not other.rounds or not run.rounds:
+        return False
+    return _later(other.rounds[min(other.rounds)], run.current)
+
+
+def _later(began: RoundView, current: RoundView) -> bool:
+    """Whether a round began after another. Who reads the store from the start sees both at once, and goes by when
+    their rosters were written first; a round without one began while nobody led. In doubt it is later: then a person
+    is told, where the job would otherwise be started twice."""
+    if began.began_at != current.began_at:
+        return began.began_at > current.began_at
+    return began.at >= current.at or not began.at
 
 
 def may_be_started_again(desk: Desk, incident: r.Incident, run: RunView) -> bool:
