@@ -89,6 +89,9 @@ class Keeping:
             return
         if incident.drain_after >= 0 and self._out(incident.nodes):
             return  # it is being left: see `core.draining`
+        if incident.action == policy.DRAIN and not acting:
+            desk.note(incident, f"not kept out yet: {BLIND}")  # decided is decided: a moment's blindness wakes nobody
+            return
         case = self._case(still_broken(incident), incident.faults, incident.confidence, "" if acting else BLIND)
         move = gpu_choice.choose(case)
         if move.choice.action != incident.action:

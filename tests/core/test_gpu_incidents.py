@@ -853,3 +853,23 @@ def test_a_bug_in_it_hides_nothing_else() -> None:
     world.run(30)
     assert [incident.klass for incident in world.incidents()] != [], "the standstill is told of all the same"
     assert len([line for line in world.said if "broken GPUs cannot be judged, a bug in rankpulse" in line]) == 1
+
+
+def test_a_node_that_is_to_be_left_is_no_page_because_the_monitor_was_blind_for_a_moment() -> None:
+    """The cordon was decided and its write lost: what is seen meanwhile is old, and the decision stands."""
+    world = trained(armed=True, spare=True)
+    apply = world.apply
+    world.apply = lambda action: None if getattr(action, "key", "").endswith("/cordons/node-b") else apply(action)  # type: ignore[method-assign]
+    world.breaks("node-b")
+    world.run(0.5)
+    world.canary = False
+    world.run(5)
+    world.relist()
+    world.run(5)
+    incident = only(world)
+    assert (incident.action, world.keys.cordon("node-b") in world.store) == ("drain", False)
+    assert [line for line in incident.trail if line.text.startswith("not kept out yet: this monitor is blind")]
+    world.apply, world.canary = apply, True  # type: ignore[method-assign]
+    world.run(20)
+    assert (only(world).action, world.cordons()) == ("drain", {"node-b": "rankpulse"})
+    assert not [line for line in only(world).trail if line.text.startswith("action page")]

@@ -141,12 +141,23 @@ class Fleet(World):
         self._full_at = self._full_at or self.heap.now
         if self.heap.now - self._full_at >= MEET_S:
             self._full_at = None
-            self._next(ready[: self.size], gate.round)
+            self._next(ready[: self.size], gate)
 
-    def _next(self, nodes: list[str], round_: int) -> None:
-        first = max((p.step for p in self.procs), default=0) + 1
-        self.round, self.training, self.met_at = round_, self.can_train, self.heap.now
-        self.meets(dict.fromkeys(nodes, 2), round_, asks=False, first_step=max(first, 1))
+    def _next(self, nodes: list[str], gate: r.Gate) -> None:
+        """From where the last round was, or before the step that it must not come to again."""
+        first, limit = max((p.step for p in self.procs), default=0) + 1, gate.resume_before_step
+        first = max(min(first, limit), 1) if limit >= 0 else max(first, 1)
+        self.round, self.training, self.met_at = gate.round, self.can_train, self.heap.now
+        before = (limit, gate.resume_before_round)
+        self.meets(dict.fromkeys(nodes, 2), gate.round, asks=False, first_step=first, before=before)
+
+    def cancelled(self, reason: str) -> None:
+        """Whoever started the job ends it: workers, and torchruns that ask for nothing any more."""
+        for proc in [proc for proc in self.procs if proc.alive]:
+            self.ends(proc, signal=15)
+        for node in sorted({proc.node for proc in self.procs}):
+            self.leaves(node, "failed", reason)
+        self._asked.clear()
 
     def _refused(self, gate: r.Gate) -> None:
         """There shall be no further round."""

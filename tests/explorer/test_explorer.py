@@ -6,8 +6,11 @@
 import pytest
 from explorer_world import Came, Play, explore
 from points import WAYS
-from stories import STORIES, Story
+from stories import STORIES as OF_FAULTS
+from stories import Story
+from words import STORIES as OF_WORDS
 
+STORIES = (*OF_FAULTS, *OF_WORDS)
 SAMPLED = 9
 SENT_MAX = 2  # a target that knows ids has no more to forgive
 
