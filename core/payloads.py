@@ -45,7 +45,10 @@ def _cloudevents(target: t.WebhookTarget, event: Event, lines: Sequence[str], no
 
 
 def _alertmanager(target: t.WebhookTarget, event: Event, lines: Sequence[str], now: float) -> Sending:
-    """One alert; its labels are those by which it is taken back, so they hold nothing that may be corrected."""
+    """One alert; its labels are those by which it is taken back, so they hold nothing that may be corrected.
+
+    Not the run either: the incident of a broken GPU comes to concern one, or none any more.
+    """
     data = event["data"]
     is_test = data["event"] == t.TEST
     ends_at = data["at"] + (TEST_LASTS_S if is_test else ALERT_LASTS_S)
@@ -57,9 +60,8 @@ def _alertmanager(target: t.WebhookTarget, event: Event, lines: Sequence[str], n
             "severity": "info" if is_test else "critical",
             "cluster": data["cluster"],
             "incident": data["incident"] or data["decision"],
-            "run_uid": data.get("run_uid", ""),
         },
-        "annotations": {"summary": data["summary"], "description": _details(data)},
+        "annotations": {"summary": data["summary"], "description": _details(data), "run_uid": data.get("run_uid", "")},
         "startsAt": utc(data["opened_at"]),
         "endsAt": utc(ends_at),
     }

@@ -128,6 +128,33 @@ async def test_a_hang_is_ended_once_and_names_who_hung(joint: Joint) -> None:
     await joint.trains_on()
 
 
+@pytest.mark.parametrize(
+    ("number", "klass"),
+    [(signal.SIGSTOP, "collective_hang"), pytest.param(signal.SIGKILL, "worker_dead", marks=pytest.mark.drill)],
+)
+async def test_the_leader_is_killed_as_soon_as_it_has_told_of_it_and_there_is_one_restart(
+    joint: Joint, number: int, klass: str
+) -> None:
+    before, roster, first = joint.state.round, joint.roster, joint.stage.monitor
+    second = joint.stage.new_monitor()
+    second.log = joint.stage.directory / f"monitor-{klass}.log"
+    joint.stage.monitor = second.start()
+    await joint.until(lambda: "/state" in second.tail(40), 30, "another monitor that stands by")
+    since = time.time()
+    os.kill(random.choice(roster.members).pid, number)
+    await joint.until(lambda: bool(joint.witness.incidents(since)), 30, "the incident")
+    first.signal(signal.SIGKILL)
+    incident = await joint.closed(since, "the restart")
+    assert (incident.klass, incident.action, incident.outcome) == (klass, "restart", "recovered")
+    assert incident.restarts == 1
+    assert joint.witness.all(r.Leader)[0].monitor.endswith(f"-{second.pid}")
+    kinds = [order.kind for order in joint.witness.all(r.Order) if order.at >= since and order.kind != "collect"]
+    assert kinds in ([], ["restart"]), "one order, and no further rung"
+    await joint.until(lambda: joint.state.round == before + 1, 10, "the round in the run's state")
+    same_round_everywhere(joint, before + 1)
+    await joint.trains_on()
+
+
 async def test_a_surplus_node_waits_and_its_end_disturbs_nobody(joint: Joint) -> None:
     before, pids, since = joint.state.round, {event["pid"] for event in joint.newest()}, time.time()
     surplus = joint.job.new_launcher("node-1", joint.stage.run_dirs["node-1"], 2)
