@@ -9,8 +9,7 @@ from typing import Final
 from rankpulse.core import live_advice as live
 from rankpulse.core.desk import Desk
 from rankpulse.core.failure_rate import RateBelief
-from rankpulse.core.ledger import interrupts
-from rankpulse.core.records import LedgerEntry, RunAdvice
+from rankpulse.core.records import RunAdvice
 from rankpulse.core.views import RunView
 
 LOOK_EVERY_S: Final = 60.0
@@ -25,7 +24,6 @@ class AdviceKeeping:
         self._saving: dict[str, live.SaveCost] = {}
         self._beliefs: dict[str, tuple[tuple[str, int, float], RateBelief]] = {}  # as of the last failure
         self._broken: set[str] = set()  # said of these
-        self._failures: tuple[int, dict[str, list[LedgerEntry]]] = -1, {}  # by run, as of so many changes
 
     def judge(self) -> None:
         going = {run.uid: run for run in self._desk.folder.fleet.runs.values() if run.rounds and run.open()}
@@ -83,7 +81,7 @@ class AdviceKeeping:
         own = totals.runs.get(run.uid)
         ranks = max(run.current.world_size, len(run.current.members))
         return live.history(
-            self._by_run().get(run.uid, ()),
+            self._desk.folder.ledger.failures(run.uid),
             own.run_s if own is not None else 0.0,
             live.guess_s(totals, run.uid, ranks),
             whole=not self._desk.folder.ledger.past.entries_upto,
@@ -96,13 +94,3 @@ class AdviceKeeping:
         if uid not in self._beliefs or self._beliefs[uid][0] != mark:
             self._beliefs[uid] = mark, live.at_last_failure(history, self._desk.at)
         return self._beliefs[uid][1]
-
-    def _by_run(self) -> dict[str, list[LedgerEntry]]:
-        book = self._desk.folder.ledger
-        if self._failures[0] != book.changes:
-            rows: dict[str, list[LedgerEntry]] = {}
-            for _, entry in book.live_entries():
-                if interrupts(entry):
-                    rows.setdefault(entry.run_uid, []).append(entry)
-            self._failures = book.changes, rows
-        return self._failures[1]
