@@ -79,15 +79,12 @@ class LedgerKeeping:
         if desk.now - self._folded_at < FOLD_EVERY_S:
             return
         self._folded_at = desk.now
-        for key in list(book.entries):
-            if book.name(key) <= past.entries_upto:
-                desk.erase(key)
-        for key, day in list(book.days.items()):
-            if day.day <= past.days_upto:
-                desk.erase(key)
-        kept = desk.settings.ledger
-        if len(book.entries) <= kept.entries_kept and len(book.days) <= kept.days_kept:
-            return
+        kept, entered = desk.settings.ledger, [key for key in book.entries if book.name(key) <= past.entries_upto]
+        counted = [key for key, day in book.days.items() if day.day <= past.days_upto]
+        for key in (*entered, *counted):
+            desk.erase(key)
+        if len(book.entries) - len(entered) <= kept.entries_kept and len(book.days) - len(counted) <= kept.days_kept:
+            return  # as nearly always: nothing has to be put in order
         entries, days = list(book.live_entries()), list(book.live_days())
         first, before = first_day(days, kept.days_kept), self._first_to_enter()
         old_days = [day for _, day in days if day.day < first]
@@ -117,7 +114,11 @@ def first_day(days: Sequence[tuple[str, LedgerDay]], kept: int) -> str:
 def old_entries(entries: Sequence[tuple[str, LedgerEntry]], first: str, kept: int) -> list[tuple[str, LedgerEntry]]:
     """Entries before that day, and the oldest of too many. `entries` in order of their keys."""
     too_many = len(entries) - int(kept * SLACK) if len(entries) > kept else 0
-    return [row for number, row in enumerate(entries) if number < too_many or ledger.day_of(row[1].closed_at) < first]
+    return [
+        row
+        for number, row in enumerate(entries)
+        if number < too_many or (first and ledger.day_of(row[1].closed_at) < first)
+    ]
 
 
 def grown(
