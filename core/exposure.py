@@ -48,7 +48,7 @@ class Exposure:
         """
         if leading:
             return
-        self._days[told.day] = Day.of(told)
+        self._days.pop(told.day, None)  # it is taken from the store again where more of it is to be counted
         if self._stored_at is None or told.at >= self._stored_at:
             self._stored_at, self._since_s, self._looked_at = told.at, 0.0, now
         self._bound()
