@@ -1,7 +1,8 @@
 """Which advice should stand in the store: how often each run should save. Asked once per tick, only while leading.
 
-One run per tick, and each once a minute: what is believed of a run's failures is worked out anew from the ledger. It is
-written only where another interval would lose noticeably less, so that trainers are not told a new one all the time.
+One run per tick, and each once a minute: what is believed of a run's failures is worked out anew from the ledger, of many
+over several ticks, so that none is held up. It is written only where another interval would lose noticeably less, so that
+trainers are not told a new one all the time.
 """
 
 from typing import Final
@@ -9,11 +10,11 @@ from typing import Final
 from rankpulse.core import live_advice as live
 from rankpulse.core.desk import Desk
 from rankpulse.core.failure_rate import RateBelief
-from rankpulse.core.ledger import interrupts
-from rankpulse.core.records import LedgerEntry, RunAdvice
+from rankpulse.core.records import RunAdvice
 from rankpulse.core.views import RunView
 
 LOOK_EVERY_S: Final = 60.0
+AT_ONCE: Final = 50  # failures that are learned of within one tick: a tenth of a millisecond each
 
 
 class AdviceKeeping:
@@ -23,26 +24,26 @@ class AdviceKeeping:
         self._desk = desk
         self._looked_at: dict[str, float] = {}
         self._saving: dict[str, live.SaveCost] = {}
-        self._beliefs: dict[str, tuple[tuple[str, int, float], RateBelief]] = {}  # as of the last failure
+        self._learned: dict[str, tuple[tuple[str, int, float], live.Learning]] = {}  # up to the last failure
         self._broken: set[str] = set()  # said of these
-        self._failures: tuple[int, dict[str, list[LedgerEntry]]] = -1, {}  # by run, as of so many changes
 
     def judge(self) -> None:
         going = {run.uid: run for run in self._desk.folder.fleet.runs.values() if run.rounds and run.open()}
         for uid in [uid for uid in self._looked_at if uid not in going]:
             del self._looked_at[uid]
             self._saving.pop(uid, None)
-            self._beliefs.pop(uid, None)
+            self._learned.pop(uid, None)
         run = self._next(going)
         if run is None:
             return
-        self._looked_at[run.uid] = self._desk.now
         try:
-            self._look(run)
+            if not self._look(run):
+                return  # the next tick goes on with it
         except Exception as error:  # a bug of ours costs the advice, not what watches over the runs
             if run.uid not in self._broken:
                 self._broken.add(run.uid)
                 self._desk.folder.say("error", f"no advice for run {run.uid}, a bug in rankpulse: {error!r:.200}")
+        self._looked_at[run.uid] = self._desk.now
 
     def _next(self, going: dict[str, RunView]) -> RunView | None:
         """The run at which nobody has looked for longest, if that is long enough ago."""
@@ -57,16 +58,21 @@ class AdviceKeeping:
         state = self._desk.folder.checkpoints.of(uid)
         return state is not None and state.saves > 0
 
-    def _look(self, run: RunView) -> None:
+    def _look(self, run: RunView) -> bool:
+        """Whether that is done: not before all of its failures are learned of."""
         desk, in_force = self._desk, self._desk.folder.advice.get(run.uid)
         saving = self._measured(run.uid, in_force)
         if saving is None:
-            return
+            return True
         history = self._history(run)
-        believed = live.belief(history, desk.at, self._known(run.uid, history))
+        known = self._known(run.uid, history)
+        if known is None:
+            return False
+        believed = live.belief(history, desk.at, known)
         if live.moved(in_force, believed, saving.save_s):
             made = live.record(run.uid, desk.at, history, believed, saving)
             desk.want(desk.keys.advice(run.uid), made, f"{run.uid} should save every {made.interval_s:.0f} s")
+        return True
 
     def _measured(self, uid: str, in_force: RunAdvice | None) -> live.SaveCost | None:
         """What a save costs. Another leader goes on from what the advice in force rests on."""
@@ -83,26 +89,17 @@ class AdviceKeeping:
         own = totals.runs.get(run.uid)
         ranks = max(run.current.world_size, len(run.current.members))
         return live.history(
-            self._by_run().get(run.uid, ()),
+            self._desk.folder.ledger.failures(run.uid),
             own.run_s if own is not None else 0.0,
             live.guess_s(totals, run.uid, ranks),
             whole=not self._desk.folder.ledger.past.entries_upto,
         )
 
-    def _known(self, uid: str, history: live.History) -> RateBelief:
-        """Of many failures it takes a while to work out, and changes with the next one."""
+    def _known(self, uid: str, history: live.History) -> RateBelief | None:
+        """As of its last failure; None where a part of that was worked out just now: the next tick has the rest."""
         last = history.failures[-1].id if history.failures else ""
         mark = last, len(history.failures), history.guess_s
-        if uid not in self._beliefs or self._beliefs[uid][0] != mark:
-            self._beliefs[uid] = mark, live.at_last_failure(history, self._desk.at)
-        return self._beliefs[uid][1]
-
-    def _by_run(self) -> dict[str, list[LedgerEntry]]:
-        book = self._desk.folder.ledger
-        if self._failures[0] != book.changes:
-            rows: dict[str, list[LedgerEntry]] = {}
-            for _, entry in book.live_entries():
-                if interrupts(entry):
-                    rows.setdefault(entry.run_uid, []).append(entry)
-            self._failures = book.changes, rows
-        return self._failures[1]
+        before = self._learned.get(uid)
+        learned = before[1] if before is not None and before[0] == mark else live.learning(history, self._desk.at)
+        self._learned[uid] = mark, learned.further(AT_ONCE)
+        return None if learned.left else learned.then

@@ -175,9 +175,10 @@ class Desk:
     def close(self, incident: r.Incident, outcome: str, text: str) -> r.Incident:
         self.folder.say("info", f"incident {incident.id} closed, {outcome}: {text}")
         elapsed = self.now - self.book.began.get(incident.id, self.now)
+        at = max(self.at, self.folder.ledger.let_go_until)  # a clock that is far behind: it is entered all the same
         incident = self.change(
             incident,
-            lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=self.at),
+            lambda i: book_of.closed(i, outcome, text, elapsed_s=elapsed, at=at),
             self.lost_time.settled,
         )
         incident = self.announce(incident)

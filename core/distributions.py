@@ -95,10 +95,10 @@ def _gamma_guess(p: float, shape: float) -> float:
     if small < 0.1 * (shape + 1):
         return max(small, _TINY)
     z = 1.0 / (9 * shape)
-    return max(shape * (1 - z + _normal_quantile(p) * math.sqrt(z)) ** 3, small / 2)
+    return max(shape * (1 - z + normal_quantile(p) * math.sqrt(z)) ** 3, small / 2)
 
 
-def _normal_quantile(p: float) -> float:
+def normal_quantile(p: float) -> float:
     """Abramowitz and Stegun 26.2.23: to 5e-4, a first guess."""
     t = math.sqrt(-2 * math.log(min(p, 1 - p)))
     z = t - (2.515517 + 0.802853 * t + 0.010328 * t * t) / (1 + 1.432788 * t + 0.189269 * t * t + 0.001308 * t**3)

@@ -28,7 +28,9 @@ DAY_S = 86400.0
 class Exposure:
     """One per engine. Times are the observer's monotonic seconds; `at` names the day."""
 
-    def __init__(self, heartbeat_interval_s: float) -> None:
+    def __init__(self, heartbeat_interval_s: float, known: Callable[[str], LedgerDay | None] = lambda _: None) -> None:
+        """`known`: what the store's ledger says of a day."""
+        self._known = known
         self._heard_s = HEARD_BEATS * heartbeat_interval_s
         self._days: dict[str, Day] = {}
         self._looked_at: float | None = None
@@ -46,10 +48,15 @@ class Exposure:
         """
         if leading:
             return
-        self._days[told.day] = Day.of(told)
+        self._days.pop(told.day, None)  # it is taken from the store again where more of it is to be counted
         if self._stored_at is None or told.at >= self._stored_at:
             self._stored_at, self._since_s, self._looked_at = told.at, 0.0, now
         self._bound()
+
+    def begun_anew(self) -> None:
+        """Somebody has begun another ledger: what was counted so far belongs to the old one."""
+        self._days.clear()
+        self._stored_at, self._since_s = None, 0.0
 
     def took_office(self, now: float, at: float) -> None:
         """What lies between the last leader's word and what this monitor has seen itself was seen by nobody.
@@ -117,7 +124,11 @@ class Exposure:
                 del self._days[name]
 
     def _day(self, name: str) -> Day:
-        day = self._days.setdefault(name, Day())
+        """One that is not in memory may stand in the store: a clock that is set back comes to it a second time."""
+        day = self._days.get(name)
+        if day is None:
+            told = self._known(name)
+            day = self._days[name] = Day.of(told) if told is not None else Day()
         day.fresh = True
         self._bound()
         return day

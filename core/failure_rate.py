@@ -10,10 +10,11 @@ old rate, a tenth and ten times of it. Units of exposure are the caller's: hours
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from rankpulse.core.distributions import gamma_cdf
+from rankpulse.core.distributions import gamma_cdf, normal_quantile
 from rankpulse.core.estimators import LEVEL, Bounds
 
 CHANGE: Final = 0.005  # the chance that the rate changes with a failure
@@ -21,6 +22,8 @@ _BROAD: Final = 0.5
 _MOST: Final = 40  # hypotheses kept
 _SCALES: Final = ((1.0, 0.6), (0.1, 0.2), (10.0, 0.2))  # of an MTBF that is guessed, with their chances
 _LEAST: Final = 1e-6  # of the weight: who has less falls out
+_COUNTS: Final = 1e-4  # of the weight: who has less makes no difference to a bound
+_CLOSE: Final = 1e-4  # that a bound is found to, as a ratio
 
 
 class Since(NamedTuple):
@@ -60,9 +63,23 @@ def passed(belief: RateBelief, exposure: float) -> RateBelief:
 
 def failed(belief: RateBelief) -> RateBelief:
     """A failure, just now. With it the rate may have changed."""
-    seen = _normal([Since(weight * count / exposure, count + 1, exposure) for weight, count, exposure in belief.since])
-    kept = sorted((one for one in seen.since if one.weight > _LEAST), reverse=True)[: _MOST - len(_SCALES)]
-    return _normal([*kept, *_guess(1 / rate(seen), _BROAD, CHANGE / (1 - CHANGE))])
+    return failed_after(belief, 0.0)
+
+
+def failed_after(belief: RateBelief, exposure: float) -> RateBelief:
+    """That much exposure went by, then a failure: `passed` and `failed` in one, for histories of hundreds of them."""
+    seen, total = [], 0.0
+    for weight, count, before in belief.since:
+        after = before + exposure
+        weight *= math.exp(-count * math.log1p(exposure / before)) * count / after
+        total += weight
+        seen.append((weight, count + 1, after))
+    least = _LEAST * total
+    kept = [(weight / total, count, after) for weight, count, after in seen if weight > least]
+    rate_then = sum(weight * count / after for weight, count, after in kept)
+    kept.sort(reverse=True)
+    guess = _guess(1 / rate_then, _BROAD, CHANGE / (1 - CHANGE))
+    return _normal([*kept[: _MOST - len(guess)], *guess])
 
 
 def rate(belief: RateBelief) -> float:
@@ -82,25 +99,50 @@ def mtbf_bounds(belief: RateBelief, level: float = LEVEL) -> Bounds:
 
 
 def _quantile(belief: RateBelief, p: float) -> float:
-    low = high = rate(belief)
-    while _below(belief, low) > p:
-        low /= 2
-    while _below(belief, high) < p:
-        high *= 2
-    for _ in range(26):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if _below(belief, middle) < p else (low, middle)
-    return math.sqrt(low * high)
+    """Of the rate, by false position (Illinois) on its logarithm, from where a lognormal of that mean has it."""
+    mean = rate(belief)
+    square = sum(one.weight * one.failures * (one.failures + 1) / one.exposure**2 for one in belief.since)
+    spread = math.sqrt(math.log(max(square / mean / mean, 1.0 + 1e-6)))
+    low = high = mean * math.exp(spread * (normal_quantile(p) - spread / 2))
+    off_low, off_high, step = (off := _below(belief, low) - p), off, math.exp(spread / 4)
+    while off_low > 0:
+        low, high, off_high = low / step, low, off_low
+        off_low, step = _below(belief, low) - p, step * step
+    while off_high < 0:
+        low, off_low, high = high, off_high, high * step
+        off_high, step = _below(belief, high) - p, step * step
+    a, b, off_a, off_b = math.log(low), math.log(high), off_low, off_high
+    for _ in range(60):
+        if b - a < _CLOSE or off_a >= 0 or off_b <= 0:
+            break
+        middle = (a * off_b - b * off_a) / (off_b - off_a)
+        off = _below(belief, math.exp(middle)) - p
+        if abs(off) < _CLOSE * p:
+            return math.exp(middle)
+        a, off_a, b, off_b = (middle, off, b, off_b / 2) if off < 0 else (a, off_a / 2, middle, off)
+    return math.exp((a + b) / 2)
 
 
 def _below(belief: RateBelief, value: float) -> float:
-    return sum(one.weight * gamma_cdf(value * one.exposure, one.failures) for one in belief.since)
+    """What has hardly any weight is left out: it moves no bound by as much as is shown of it."""
+    told = [one for one in belief.since if one.weight > _COUNTS]
+    return sum(one.weight * _share_below(one, value) for one in told) / sum(one.weight for one in told)
+
+
+def _share_below(one: Since, value: float) -> float:
+    """Ten standard deviations from the mean nothing is left to sum up."""
+    expected = value * one.exposure
+    far = 10.0 * math.sqrt(one.failures) + 30.0
+    if abs(expected - one.failures) > far:
+        return 1.0 if expected > one.failures else 0.0
+    return gamma_cdf(expected, one.failures)
 
 
 def _guess(mtbf: float, worth: float, weight: float) -> list[Since]:
     return [Since(weight * chance, worth, worth * mtbf * scale) for scale, chance in _SCALES]
 
 
-def _normal(since: list[Since]) -> RateBelief:
-    total = sum(one.weight for one in since)
+def _normal(since: Iterable[tuple[float, float, float]]) -> RateBelief:
+    since = tuple(since)
+    total = sum(weight for weight, _, _ in since)
     return RateBelief(tuple(Since(weight / total, count, exposure) for weight, count, exposure in since))

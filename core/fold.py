@@ -67,7 +67,7 @@ class Folder:
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.ledger = LedgerBook(keys)
-        self.exposure = Exposure(settings.detect.heartbeat_interval_s)
+        self.exposure = Exposure(settings.detect.heartbeat_interval_s, self.ledger.day)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         believed = settings.gpu.believe_injected
         self.health = HealthFolder(self.fleet, self.say, self.fold, believe_injected=believed)
@@ -352,8 +352,11 @@ class Folder:
             run.clocks.healed(incident.id, stall_s, event.received_at)
 
     def _ledger(self, record: r.Record, event: ev.Seen, leading: bool) -> None:
+        followed = self.ledger.followed
         self.ledger.seen(event.key, record)
         origin = self.ledger.origin
+        if isinstance(record, r.LedgerOrigin) and followed is not None and followed.origin != record.origin:
+            self.exposure.begun_anew()
         if isinstance(record, r.LedgerDay) and origin is not None and record.origin == origin.origin:
             self.exposure.stored(record, event.received_at, leading=leading)
 

@@ -26,7 +26,7 @@ class LedgerKeeping:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._origin: LedgerOrigin | None = None  # ours, also if the store should lose it
+        self._origin: LedgerOrigin | None = None  # that we begin with, where no other is known
         self._entered: tuple[int, set[tuple[str, float | None]]] = -1, set()  # as of a listing: those with an entry
         self._folded_at = float("-inf")
 
@@ -37,10 +37,9 @@ class LedgerKeeping:
     def judge(self) -> None:
         desk, origin = self._desk, self._book.origin
         if origin is None:
-            self._origin = self._origin or LedgerOrigin(origin=f"o{round(desk.at * 1000):013d}", at=desk.at)
+            self._origin = self._book.followed or self._origin or _new(desk.at)
             desk.want(desk.keys.ledger_origin(), self._origin, "the ledger begins", once=True)
             return
-        self._origin = origin
         for incident in desk.book:
             if incident.state == CLOSED and not self.stands(incident):
                 self._enter(incident)
@@ -80,18 +79,27 @@ class LedgerKeeping:
         if desk.now - self._folded_at < FOLD_EVERY_S:
             return
         self._folded_at = desk.now
-        for key in list(book.entries):
-            if book.name(key) <= past.entries_upto:
-                desk.erase(key)
-        for key, day in list(book.days.items()):
-            if day.day <= past.days_upto:
-                desk.erase(key)
+        kept, entered = desk.settings.ledger, [key for key in book.entries if book.name(key) <= past.entries_upto]
+        counted = [key for key, day in book.days.items() if day.day <= past.days_upto]
+        for key in (*entered, *counted):
+            desk.erase(key)
+        if len(book.entries) - len(entered) <= kept.entries_kept and len(book.days) - len(counted) <= kept.days_kept:
+            return  # as nearly always: nothing has to be put in order
         entries, days = list(book.live_entries()), list(book.live_days())
-        first = first_day(days, desk.settings.ledger.days_kept)
+        first, before = first_day(days, kept.days_kept), self._first_to_enter()
         old_days = [day for _, day in days if day.day < first]
-        old = old_entries(entries, first, desk.settings.ledger.entries_kept)
+        old = [row for row in old_entries(entries, first, kept.entries_kept) if not before or row[0] < before]
         if old or old_days:
             desk.want(desk.keys.ledger_past(origin), grown(past, origin, desk.at, old, old_days), "the ledger's past")
+
+    def _first_to_enter(self) -> str:
+        """The first key that is still to be created, ""  for none: sums that reach beyond would be taken to count it."""
+        waiting = (self._key(one) for one in self._desk.book if one.state == CLOSED and not self.stands(one))
+        return min(waiting, default="")
+
+
+def _new(at: float) -> LedgerOrigin:
+    return LedgerOrigin(origin=f"o{round(at * 1000):013d}", at=at)
 
 
 def first_day(days: Sequence[tuple[str, LedgerDay]], kept: int) -> str:
@@ -106,7 +114,11 @@ def first_day(days: Sequence[tuple[str, LedgerDay]], kept: int) -> str:
 def old_entries(entries: Sequence[tuple[str, LedgerEntry]], first: str, kept: int) -> list[tuple[str, LedgerEntry]]:
     """Entries before that day, and the oldest of too many. `entries` in order of their keys."""
     too_many = len(entries) - int(kept * SLACK) if len(entries) > kept else 0
-    return [row for number, row in enumerate(entries) if number < too_many or ledger.day_of(row[1].closed_at) < first]
+    return [
+        row
+        for number, row in enumerate(entries)
+        if number < too_many or (first and ledger.day_of(row[1].closed_at) < first)
+    ]
 
 
 def grown(

@@ -57,6 +57,7 @@ class Totals:
     unseen_s: float = 0.0
     runs: dict[str, OfRun] = field(default_factory=dict)
     _between: dict[str, Between] | None = None
+    _lent: bool = False  # runs are those of other sums: before one of them grows, it is copied
 
     def between_failures(self) -> dict[str, Between]:
         """By component, where one has failed; "all" of them together always."""
@@ -81,7 +82,7 @@ class Totals:
         if failed:
             self.failures[f"{entry.klass}/{entry.component}"] += 1
         if entry.run_uid:
-            run = self.runs.setdefault(entry.run_uid, OfRun())
+            run = self._run(entry.run_uid)
             run.failures += failed
             _more(run.lost_s, lost_s)
 
@@ -92,15 +93,21 @@ class Totals:
             lost_s = {stages.CHECKPOINT: row.checkpoint_s, stages.STRAGGLING: row.straggling_s}
             _more(self.lost_s, lost_s)
             _more(self.lost_gpu_s, {name: s * ranks for name, s in lost_s.items()})
-            before = self.runs.get(uid, NEW)  # another object: sums of older days are kept beside those with this one
-            run = OfRun(before.run_s + row.run_s, before.gpu_s + row.gpu_s, Counter(before.lost_s), before.failures)
+            run = self._run(uid)
+            run.run_s, run.gpu_s = run.run_s + row.run_s, run.gpu_s + row.gpu_s
             _more(run.lost_s, lost_s)
-            self.runs[uid] = run
 
     def copied(self) -> "Totals":
         """To add days to."""
         counters = Counter(self.failures), Counter(self.lost_s), Counter(self.lost_gpu_s)
-        return Totals(*counters, self.node_s, self.gpu_s, self.run_s, self.unseen_s, dict(self.runs))
+        return Totals(*counters, self.node_s, self.gpu_s, self.run_s, self.unseen_s, dict(self.runs), _lent=True)
+
+    def _run(self, uid: str) -> OfRun:
+        run = self.runs.get(uid)
+        if run is None or self._lent:
+            before = run or NEW
+            run = self.runs[uid] = OfRun(before.run_s, before.gpu_s, Counter(before.lost_s), before.failures)
+        return run
 
     def _exposed(self, told: LedgerDay | LedgerPast) -> None:
         self.node_s += told.node_s

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from rankpulse.core import checkpoint_cost as cost
 from rankpulse.core import stages
-from rankpulse.core.failure_rate import RateBelief, believing, failed, mtbf, passed
+from rankpulse.core.failure_rate import RateBelief, believing, failed_after, mtbf, passed
 from rankpulse.core.interval_advice import LEAST_SAVE_S, advise, damped
 from rankpulse.core.ledger_sums import NEW, Totals
 from rankpulse.core.records import CheckpointState, LedgerEntry, RunAdvice
 
 GPU_MTBF_S: Final = 8000 * 3600.0  # before a fleet has shown anything: what Meta measured of whole jobs
 GUESS_WORTH: Final = 0.5  # failures' evidence that this stands for
-FAILURES_MAX: Final = 200  # the newest: each takes about a millisecond, and older ones say little
+FAILURES_MAX: Final = 200  # the newest: older ones say little
 RECOVER_S: Final = 300.0  # before a failure of the run has shown it; the interval does not depend on it
 NEWEST: Final = 0.3  # the weight of the newest save in what a save costs
 _STEPS: Final = 4  # guesses differ by 2^(1/4) at least, so that a fleet's every second is no other guess
@@ -82,17 +82,33 @@ def gaps(history: History, at: float) -> tuple[list[float], float]:
     return [*first, *(gap * part for gap in between)], since * part
 
 
+class Learning(NamedTuple):
+    """What is believed as of a run's last failure, while it is worked out: the gaps between failures still to take."""
+
+    left: tuple[float, ...]
+    then: RateBelief
+
+    def further(self, most: int) -> "Learning":
+        """After so many failures more."""
+        then = self.then
+        for gap in self.left[:most]:
+            then = failed_after(then, gap)
+        return Learning(self.left[most:], then)
+
+
+def learning(history: History, at: float) -> Learning:
+    """The beginning of it, by what is known now."""
+    return Learning(tuple(gaps(history, at)[0]), believing(history.guess_s, GUESS_WORTH))
+
+
 def belief(history: History, at: float, known: RateBelief | None = None) -> RateBelief:
     """What is believed of the run's failure rate now. known: as of its last failure, where that was worked out."""
     return passed(known or at_last_failure(history, at), gaps(history, at)[1])
 
 
 def at_last_failure(history: History, at: float) -> RateBelief:
-    """What was believed then, by what is known now."""
-    then = believing(history.guess_s, GUESS_WORTH)
-    for gap in gaps(history, at)[0]:
-        then = failed(passed(then, gap))
-    return then
+    """What was believed then, by what is known now: worked out at once."""
+    return learning(history, at).further(len(history.failures)).then
 
 
 def recover_s(failures: Sequence[LedgerEntry]) -> float:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Thread
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rankpulse.core import ledger_lines
 from rankpulse.core.keys import Keys
@@ -27,6 +27,7 @@ from rankpulse.store import ledger_files
 
 POLL_S: Final = 2.0
 DISK_S: Final = 60.0
+CHECK_S: Final = 3600.0  # so often all files are compared with the store, whatever is known of them
 T = TypeVar("T")
 OK, FAILED = "ok", "failed"
 log = logging.getLogger("rankpulse.monitor")
@@ -37,11 +38,21 @@ class _Known:
     """What was exported last, and when. `entries`: how many the store had; `files`: what they should hold."""
 
     at: float = float("-inf")
+    looked_at: float = float("-inf")  # at all of the directory
     entries: int = -1
     lost: int = 0
     failure: str = ""
     listing: int = -1  # of the store, as of which the whole directory was looked at
     files: dict[str, dict[str, Record]] = field(default_factory=dict)
+
+
+class _Done(NamedTuple):
+    """What the directory should hold by now; `lost`: how many records the store should hold, None: nobody looked."""
+
+    files: dict[str, dict[str, Record]]
+    lost: int | None = None
+    words: str = ""
+    refused: tuple[str, ...] = ()
 
 
 class LedgerExport:
@@ -76,14 +87,12 @@ class LedgerExport:
         return old or (len(self._book.entries) != self._known.entries and not self._known.failure)
 
     async def once(self) -> None:
-        """Read, compare, write; the disk is waited for aside."""
-        known, book = self._known, self._book
-        entries, listing, files = len(book.entries), book.listings, ledger_lines.by_file(book)
-        changed = {name: lines for name, lines in files.items() if lines != known.files.get(name)}
+        """Read, compare, write: all of it aside, for a ledger is long and a disk may hang."""
+        known, book = self._known, self._book.copied()
         known.at = self._clock.now()
+        look = book.listings != known.listing or known.lost > 0 or known.at - known.looked_at >= CHECK_S
         try:
-            look = listing != known.listing or known.lost > 0
-            found = await self._aside(lambda: self._exchange(changed, look=look))
+            done = await self._aside(partial(self._exchange, book, known.files, look=look))
         except TimeoutError:
             self._failed(f"{self._folder}: does not answer within {DISK_S:g} s")
             return
@@ -95,17 +104,28 @@ class LedgerExport:
             return
         if known.failure:
             log.info("the ledger is exported again, to %s", self._folder)
-        known.failure, known.entries, known.listing, known.files = "", entries, listing, files
+        known.failure, known.entries, known.listing, known.files = "", len(book.entries), book.listings, done.files
         self._vitals.exports[OK] += 1
-        if found is not None:
-            self._compare(found)
+        if done.lost is not None:
+            known.looked_at = known.at
+            self._compare(done)
 
-    def _exchange(self, files: dict[str, dict[str, Record]], *, look: bool) -> ledger_files.Found | None:
-        """What the directory held before, and holds still; None where nobody wants to know."""
+    def _exchange(self, book: LedgerBook, before: dict[str, dict[str, Record]], *, look: bool) -> "_Done":
+        """What the directory held before it was written to is looked at where something may be missing, here or there.
+
+        Then every file is compared, not only those of which the store says something new.
+        """
+        files = ledger_lines.by_file(book)
+        look = look or bool(missing({key: one for held in before.values() for key, one in held.items()}, book))
         os.makedirs(self._folder, mode=0o750, exist_ok=True)
         found = ledger_files.read(self._folder, self._keys) if look else None
-        ledger_files.write(self._folder, files, self._keys)
-        return found
+        changed = {name: held for name, held in files.items() if look or held != before.get(name)}
+        ledger_files.write(self._folder, changed, self._keys)
+        if found is None:
+            return _Done(files)
+        lost = missing(found.records, book)
+        words = told(lost, found.records, self._folder, self._keys.cluster) if lost else ""
+        return _Done(files, len(lost), words, tuple(found.refused))
 
     async def _aside(self, work: Callable[[], T]) -> T:
         """In a thread of its own, which is left alone where its disk hangs: nobody waits for it at the end, either.
@@ -138,15 +158,14 @@ class LedgerExport:
             log.error("the ledger cannot be exported: %s; tried again in %g s", why, self._every_s)
         self._known.failure = why
 
-    def _compare(self, found: ledger_files.Found) -> None:
+    def _compare(self, done: "_Done") -> None:
         """Say it when the store has lost what was exported, and when it has it again."""
-        for why in found.refused:
+        for why in done.refused:
             log.warning("a line of the exported ledger is refused: %s", why)
-        lost = missing(found.records, self._book)
-        self._vitals.ledger_missing, before = len(lost), self._known.lost
-        self._known.lost = len(lost)
-        if lost and len(lost) != before:
-            log.error("%s", told(lost, found.records, self._folder, self._keys.cluster))
+        lost, before = done.lost or 0, self._known.lost
+        self._vitals.ledger_missing = self._known.lost = lost
+        if lost and lost != before:
+            log.error("%s", done.words)
         elif before and not lost:
             log.info("the store's ledger holds again all that was exported to %s", self._folder)
 

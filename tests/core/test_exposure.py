@@ -32,7 +32,7 @@ class World:
 
     def fresh(self) -> Exposure:
         """A monitor that starts: it lists the store."""
-        made = Exposure(1.0)
+        made = Exposure(1.0, self.store.get)
         for day in self.store.values():
             made.stored(day, self.now, leading=False)
         return made

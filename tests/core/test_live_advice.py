@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankpulse.core import codec, live_advice
 from rankpulse.core import records as r
-from rankpulse.core.advice_keeping import LOOK_EVERY_S
+from rankpulse.core.advice_keeping import AT_ONCE, LOOK_EVERY_S
 from rankpulse.core.checkpoint_cost import exact
 from rankpulse.core.failure_rate import mtbf
 from rankpulse.core.interval_advice import WORTH_MOVING
@@ -73,6 +73,14 @@ def test_of_many_failures_the_newest_count_and_time_before_them_is_not_taken_for
     few = live_advice.history(many[:3], 601 * HOUR, 100 * HOUR, whole=False)
     assert len(gaps(few, UTC + 7 * HOUR)[0]) == 2, "the ledger has let some go: the first one is a mark"
     assert len(gaps(few._replace(whole=True), UTC + 7 * HOUR)[0]) == 3
+
+
+def test_learned_in_parts_it_is_what_is_learned_at_once() -> None:
+    many = history(every(2.0, 120), 241.0)
+    part = live_advice.learning(many, UTC + 241 * HOUR)
+    for _ in range(7):
+        part = part.further(20)
+    assert part == live_advice.Learning((), live_advice.at_last_failure(many, UTC + 241 * HOUR))
 
 
 def test_the_first_guess_is_what_the_rest_of_the_fleet_has_shown() -> None:
@@ -204,6 +212,22 @@ def test_a_new_leader_goes_on_from_the_advice_in_force() -> None:
     again = advice(world)
     assert again is not None, "a store that lost it is given another"
     assert again.interval_s == pytest.approx(first.interval_s, rel=0.05)
+
+
+def test_no_tick_waits_for_what_many_failures_say() -> None:
+    world = training()
+    for number, one in enumerate(every(2.0, 3 * AT_ONCE)):
+        failure = msgspec.structs.replace(one, id=f"i0000-{number:04d}", closed_at=one.closed_at - 400 * HOUR)
+        world.put(world.keys.ledger_entry(failure.closed_at, failure.id), failure)
+    saves(world, 5)
+    ticks = 0
+    while advice(world) is None and ticks < 50:
+        ticks += 1
+        world.tick()
+    found = advice(world)
+    assert found is not None
+    assert found.failures == 3 * AT_ONCE
+    assert ticks >= 3 + 1, "a part at each tick, and then the word"
 
 
 def test_failures_make_it_shorter_and_nothing_is_said_while_the_run_is_down() -> None:

@@ -14,7 +14,7 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.ledger_book import LedgerBook
 from rankpulse.core.settings import LedgerSettings
 from rankpulse.monitor.clock import Clock
-from rankpulse.monitor.ledger_export import FAILED, OK, LedgerExport
+from rankpulse.monitor.ledger_export import CHECK_S, FAILED, OK, LedgerExport
 from rankpulse.monitor.vitals import Vitals
 
 KEYS = Keys("c")
@@ -113,10 +113,50 @@ async def test_a_store_without_its_history_says_what_is_lost_until_it_is_back(
     assert caplog.text.count("lost history") == 1
 
 
+async def test_records_that_are_deleted_under_a_living_leader_are_missed_without_a_new_listing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk(tmp_path)
+    desk.holds(entry(1), entry(2), DAY)
+    await desk.export.once()
+    for one in (entry(1), entry(2), DAY):
+        desk.book.gone(ledger_lines.key_of(KEYS, one))
+    assert desk.export._due(), "at once"
+    await desk.export.once()
+    assert "2 incidents and 1 days" in caplog.text
+    assert desk.vitals.ledger_missing == 3
+
+
+async def test_what_the_store_lets_go_is_not_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(tmp_path)
+    desk.holds(entry(1), entry(2), DAY)
+    await desk.export.once()
+    upto = ledger_lines.key_of(KEYS, entry(1)).rsplit("/", 1)[-1]
+    desk.holds(r.LedgerPast(origin="o1", at=9.0, entries_upto=upto, days_upto=DAY.day))
+    for one in (entry(1), DAY):
+        desk.book.gone(ledger_lines.key_of(KEYS, one))
+    await desk.export.once()
+    assert caplog.text == ""
+    assert desk.vitals.ledger_missing == 0
+
+
+async def test_lines_that_a_paused_leader_has_written_over_come_back(tmp_path: Path) -> None:
+    """In a directory that monitors share: what it had begun to write, it may finish long after another leads."""
+    desk = Desk(tmp_path)
+    desk.holds(entry(1), entry(2))
+    await desk.export.once()
+    file = desk.folder / "2026-11-30.jsonl"
+    file.write_bytes(file.read_bytes().splitlines(keepends=True)[0])
+    desk.now += CHECK_S
+    assert desk.export._due()
+    await desk.export.once()
+    assert desk.files() == {"2026-11-30.jsonl": 2}
+
+
 async def test_a_disk_that_hangs_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     desk, hangs = Desk(tmp_path), Event()
     desk.holds(entry(1))
-    desk.export._exchange = lambda files, *, look: hangs.wait()  # type: ignore[assignment,method-assign]
+    desk.export._exchange = lambda *_, **__: hangs.wait()  # type: ignore[assignment,method-assign]
     first = asyncio.create_task(desk.export.once())
     await eventually(lambda: desk.export._thread is not None, 10, "the thread")
     first.cancel()
@@ -134,7 +174,7 @@ async def test_a_disk_that_hangs_is_left_alone(tmp_path: Path, caplog: pytest.Lo
 
 async def test_a_bug_in_it_is_told_of_and_the_monitor_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk(tmp_path)
-    desk.export._exchange = lambda files, *, look: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    desk.export._exchange = lambda *_, **__: 1 / 0  # type: ignore[assignment,method-assign,return-value]
     await desk.export.once()
     assert "a bug in rankpulse" in caplog.text
     assert desk.vitals.exports[FAILED] == 1
