@@ -138,6 +138,8 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tick_interval_s: float = 0.25
     compact_every_s: float = 300.0
     topology_file: str = ""  # where machines stand: rack, switch and NVLink domain by node; goes before agent.rack
+    grafana_url: str = ""  # where Grafana is, for a link on the page
+    runbooks_url: str = ""  # where docs/runbooks/ is served, for links on the page
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

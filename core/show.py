@@ -48,12 +48,7 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
             for name, node in sorted(folder.fleet.nodes.items())
         },
         "runs": {
-            uid: _run(run, engine.judge.stragglers.told(uid), now)
-            | {
-                "checkpoint": _checkpoint(folder.checkpoints, uid, now),
-                "advice": _advice(folder.advice.get(uid)),
-                "mode": folder.modes.of(uid).mode,
-            }
+            uid: {**run_figures(engine, run, now), "ranks": _ranks(run.current)}
             for uid, run in sorted(folder.fleet.runs.items())
             if run.rounds
         },
@@ -90,6 +85,17 @@ def _node(node: NodeView, now: float) -> dict[str, Any]:
     }
 
 
+def run_figures(engine: "Engine", run: RunView, now: float) -> dict[str, Any]:
+    """One run without a row for each of its ranks: small, however many they are."""
+    folder = engine.folder
+    return {
+        **_run(run, engine.judge.stragglers.told(run.uid), now),
+        "checkpoint": _checkpoint(folder.checkpoints, run.uid, now),
+        "advice": _advice(folder.advice.get(run.uid)),
+        "mode": folder.modes.of(run.uid).mode,
+    }
+
+
 def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any]:
     round_ = run.current
     steps = [progress.step for progress in round_.progress.values()]
@@ -112,17 +118,20 @@ def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any
         "pace": _pace(run),
         "stragglers": [_straggler(one, now) for one in stragglers],
         "synchronous": run.ahead.synchronous(),
-        "ranks": [
-            {
-                "rank": rank,
-                "node": member.node,
-                "local_rank": member.local_rank,
-                "pid": member.pid,
-                **(_progress(round_.progress[rank]) if rank in round_.progress else {}),
-            }
-            for rank, member in sorted(round_.members.items())
-        ],
     }
+
+
+def _ranks(round_: RoundView) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": rank,
+            "node": member.node,
+            "local_rank": member.local_rank,
+            "pid": member.pid,
+            **(_progress(round_.progress[rank]) if rank in round_.progress else {}),
+        }
+        for rank, member in sorted(round_.members.items())
+    ]
 
 
 def _clocks(round_: RoundView) -> set[str]:

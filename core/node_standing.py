@@ -1,0 +1,144 @@
+"""How one node stands, in one word, for a map that is read at a glance: the worst that is true of it. Pure.
+
+Silence goes before everything: what else was known of a silent node is old. Then what is broken, then what people
+and rankpulse have decided about it, then whether it has work.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from rankpulse.core.records import Cordon, DeviceFault, Maintenance, NodeHealth
+from rankpulse.core.suspects import CONVICTED, EXCUSED, TRUSTED
+from rankpulse.core.views import NodeView
+from rankpulse.core.words import printable, span
+
+LOST, SUSPECTED, LATE, UNKNOWN = "lost", "suspect", "late", "unknown"
+BROKEN, SICK, REFUSED = "broken", "sick", "refused"
+MAINTENANCE, DRAINING, CORDONED, LEFT = "maintenance", "draining", "cordoned", "left"
+SPARE, BUSY, IDLE = "spare", "busy", "idle"
+STANDINGS: Final = (  # the worst first
+    LOST, SUSPECTED, BROKEN, REFUSED, LATE, SICK, MAINTENANCE, DRAINING, CORDONED, LEFT, UNKNOWN, SPARE, BUSY, IDLE,
+)  # fmt: skip
+QUIET: Final = frozenset({SPARE, BUSY, IDLE})  # nothing is to be said of such a node
+_TEXT_MAX: Final = 300
+_REFUSED: Final = "refused, because "
+
+
+class Gpu(NamedTuple):
+    """One GPU that is not well."""
+
+    number: int  # its index on the node, -1: not known
+    bus: str
+    level: str  # watch | unknown | sick | broken
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"GPU {self.number if self.number >= 0 else self.bus}"
+
+
+class Standing(NamedTuple):
+    """One node on the map. What changes every second is not in it, so that it is drawn anew only when it changes."""
+
+    node: str
+    state: str
+    words: str  # why, "" where the state says it all
+    ranks: int  # that live on it
+    gpus: tuple[Gpu, ...] = ()  # those that are not well, the worst first
+    known_gpus: int = 0
+
+
+class Held(NamedTuple):
+    """What people and rankpulse have decided about nodes, and who waits for a round."""
+
+    cordon: Cordon | None = None
+    maintenance: Maintenance | None = None
+    spare: bool = False
+
+
+NOT_HELD: Final = Held()
+
+
+def standing(node: NodeView, health: NodeHealth | None, broken: Iterable[DeviceFault], held: Held) -> Standing:
+    """`broken`: faults of this node that are the cause of an incident, or would be."""
+    ranks = len(node.beat.ranks) if node.beat is not None else 0
+    gpus = _gpus(health) if health is not None else ()
+    faults = list(broken)
+    found = [*_silence(node), *_devices(gpus, faults), *_refused(node), *_decided(held), *_presence(node, held, ranks)]
+    state = min((state for state, _ in found), key=STANDINGS.index)
+    words = "; ".join(dict.fromkeys(text for _, text in found if text))
+    return Standing(node.name, state, words, ranks, gpus, len(health.gpus) if health is not None else 0)
+
+
+def absent(name: str, held: Held) -> Standing:
+    """A node of which no agent tells, and about which somebody has decided something."""
+    found = list(_decided(held)) or [(UNKNOWN, "")]
+    state = min((state for state, _ in found), key=STANDINGS.index)
+    return Standing(name, state, "; ".join(["no agent of it was heard", *(text for _, text in found if text)]), 0)
+
+
+def _silence(node: NodeView) -> Iterable[tuple[str, str]]:
+    if node.silent_since is None:
+        return ()
+    look = f", looked at directly: {node.suspect.look.answer}" if node.suspect.look is not None else ""
+    if node.suspect.state == CONVICTED:
+        return ((LOST, f"given up{look}: {_short(node.suspect.reason)}"),)
+    if node.suspect.state == EXCUSED:
+        return ((LATE, f"late{look}: {_short(node.suspect.reason)}"),)
+    why = f": {_short(node.suspect.reason)}" if node.suspect.state != TRUSTED and node.suspect.reason else ""
+    return ((SUSPECTED, f"silent{look}{why}"),)
+
+
+def _devices(gpus: tuple[Gpu, ...], faults: list[DeviceFault]) -> Iterable[tuple[str, str]]:
+    if faults:
+        yield BROKEN, _short(faults[0].text) + (f" and {len(faults) - 1} more" if len(faults) > 1 else "")
+    for level, state in (("broken", BROKEN), ("sick", SICK)):
+        found = [gpu for gpu in gpus if gpu.level == level]
+        if found and not (faults and state == BROKEN):
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            yield state, f"{found[0].name}: {found[0].text}{more}"
+
+
+def _gpus(health: NodeHealth) -> tuple[Gpu, ...]:
+    levels = ("broken", "sick", "unknown", "watch")
+    found = [
+        Gpu(row.index, row.bus, row.level, _short(row.findings[0].text) if row.findings else "")
+        for row in health.gpus
+        if row.level in levels
+    ]
+    return tuple(sorted(found, key=lambda gpu: (levels.index(gpu.level), gpu.number, gpu.bus))) if found else ()
+
+
+def _refused(node: NodeView) -> Iterable[tuple[str, str]]:
+    told = node.state.capabilities.get("preflight", "") if node.state is not None else ""
+    if told.startswith(_REFUSED):
+        yield REFUSED, f"in no round: {_short(told.removeprefix(_REFUSED))}"
+
+
+def _decided(held: Held) -> Iterable[tuple[str, str]]:
+    if held.maintenance is not None:
+        yield MAINTENANCE, f"in maintenance by {_by(held.maintenance)}"
+    if held.cordon is not None:
+        state, word = (DRAINING, "draining") if held.cordon.drain else (CORDONED, "cordoned")
+        yield state, f"{word} by {_by(held.cordon)}"
+
+
+def _presence(node: NodeView, held: Held, ranks: int) -> Iterable[tuple[str, str]]:
+    if node.leaving:
+        return ((LEFT, "its agent said goodbye"),)
+    if node.arrival.last is None:
+        return ((UNKNOWN, "no beat of it was heard"),)
+    return ((SPARE if held.spare else BUSY if ranks else IDLE, ""),)
+
+
+def _by(what: Cordon | Maintenance) -> str:
+    return f"{_short(what.author)}: {_short(what.reason)}"
+
+
+def _short(text: str) -> str:
+    return printable(text, _TEXT_MAX)
+
+
+def silent_words(silence_s: float | None) -> str:
+    """For how long nothing was heard, roughly."""
+    return "never heard" if silence_s is None else f"silent for {span(silence_s)}"

@@ -1,0 +1,119 @@
+"""Incidents on the page: open ones as cards, the culprit first; those that are over as a list. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rankpulse.core import diagnosis as d
+from rankpulse.core import todo
+from rankpulse.core.glance import Glance
+from rankpulse.core.incident_words import cascade, culprits_in_words, headline, sureness
+from rankpulse.core.naming import names_in_words
+from rankpulse.core.records import Finding, Incident
+from rankpulse.monitor.page.about import About
+from rankpulse.monitor.page.html import Child, Html, el
+from rankpulse.monitor.page.words import link, many, sign, when
+
+CARDS: Final = 8  # open incidents in full; the others by name
+STORY: Final = 6  # lines of it on a card, the newest
+NAMED: Final = 8  # nodes that are linked one by one
+_PAGED: Final = "RankpulseIncidentPages"
+RUNBOOKS: Final = {  # by class; what is not here pages by its action
+    d.GPU_FAULT: "RankpulseGpuFault",
+    d.NVLINK_DOMAIN: "RankpulseNvlinkDown",
+    d.NON_FINITE: "RankpulseNotFinite",
+    d.BREAKER_OPEN: "RankpulseBreakerOpen",
+    d.AGENT_CUT_OFF: "RankpulseAgentCutOff",
+    d.SIDECAR_DEAD: "RankpulseAgentSilent",
+}
+
+
+def incidents(told: Glance, about: About) -> Html:
+    """All that are open, the newest first."""
+    title = el("h2", f"Open incidents ({len(told.open)})" if told.open else "Open incidents")
+    cards = [card(i, told.findings.get(i.id), about) for i in told.open[:CARDS]]
+    rest = [el("li", link("incidents", i.id), f" {i.klass}: {i.summary}") for i in told.open[CARDS:]]
+    body: Child = cards or el("p", "None.", class_="quiet")
+    return el("section", title, body, el("ul", rest) if rest else None, id="incidents")
+
+
+def card(i: Incident, found: Finding | None, about: About) -> Html:
+    return el(
+        "article",
+        el("h3", sign("✕", "bad", "open"), " ", link("incidents", i.id, headline(i, found))),
+        el("dl", [_row(name, says) for name, says in _facts(i, found, about)], class_="facts"),
+        story(i, STORY),
+        class_="card bad", id=f"i-{i.id}",
+    )  # fmt: skip
+
+
+def _row(name: str, says: Child) -> Html:
+    return el("div", el("dt", name), el("dd", says), class_="do" if name == "what to do" else None)
+
+
+def _facts(i: Incident, found: Finding | None, about: About) -> Iterator[tuple[str, Child]]:
+    yield "what to do", steps(i, found)
+    yield "culprit", culprit(i, found)
+    if i.cascade:
+        yield "cascade", cascade(i)
+    yield "action", f"{i.action}: {i.action_reason}" if i.action_reason else i.action
+    yield "sure", sureness(i.confidence)
+    yield "opened", [when(i.opened_at), f", class {i.klass}", _of_run(i)]
+    yield "read", [el("code", f"rankpulse explain {i.id}"), " · ", runbook(i, about)]
+
+
+def steps(i: Incident, found: Finding | None) -> Child:
+    """What a person should do, with the command to type."""
+    told = list(todo.todo(i, found))
+    return told[0] if len(told) == 1 else el("ul", [el("li", step) for step in told])
+
+
+def culprit(i: Incident, found: Finding | None) -> Child:
+    """Who went first, else where it is."""
+    told = list(culprits_in_words(i, found))
+    if told:
+        return [el("strong", told[0]), [el("br"), el("span", told[1:3])] if told[1:] else None, _nodes(i)]
+    return [el("strong", names_in_words(i.nodes) or "nobody is named"), _nodes(i)]
+
+
+def _nodes(i: Incident) -> Child:
+    links = [[link("nodes", name), " "] for name in i.nodes[:NAMED]]
+    return el("span", " → ", links, class_="go") if links else None
+
+
+def _of_run(i: Incident) -> Child:
+    if not i.run_uid:
+        return ""
+    return [", run ", link("runs", i.run_uid, i.run_id or i.run_uid), f", round {i.round}"]
+
+
+def runbook(i: Incident, about: About) -> Child:
+    """The page that says what such an alert means."""
+    name = RUNBOOKS.get(i.klass, _PAGED)
+    if about.runbooks:
+        return el("a", f"runbook {name}", href=f"{about.runbooks.rstrip('/')}/{name}.md")
+    return el("span", f"runbook docs/runbooks/{name}.md")
+
+
+def story(i: Incident, most: int) -> Html | None:
+    """The timeline, the newest lines; the whole stands on the incident's own page."""
+    if not i.trail:
+        return None
+    skipped = len(i.trail) - most
+    lines = [el("li", el("span", f"{line.after_s:+.1f} s", class_="after"), " ", line.text) for line in i.trail[-most:]]
+    before = el("li", f"{many(skipped, 'line')} before", class_="quiet") if skipped > 0 else None
+    return el("ol", before, lines, class_="story", aria_label="story")
+
+
+def closed(told: Glance) -> Html:
+    rows = [
+        el(
+            "tr",
+            el("td", link("incidents", i.id)), el("td", i.klass), el("td", i.outcome or i.state),
+            el("td", when(i.closed_at)), el("td", i.summary, class_="long"),
+        )
+        for i in told.closed
+    ]  # fmt: skip
+    head = [el("th", name, scope="col") for name in ("incident", "class", "outcome", "closed", "what")]
+    table = el("table", el("thead", el("tr", head)), el("tbody", rows))
+    body = el("div", table, class_="wide", tabindex="0", role="region", aria_label="closed incidents") if rows else None
+    return el("section", el("h2", "Lately over"), body or el("p", "None.", class_="quiet"), id="closed")
