@@ -20,6 +20,7 @@ STANDINGS: Final = (  # the worst first
     LOST, SUSPECTED, BROKEN, REFUSED, LATE, SICK, MAINTENANCE, DRAINING, CORDONED, LEFT, UNKNOWN, SPARE, BUSY, IDLE,
 )  # fmt: skip
 QUIET: Final = frozenset({SPARE, BUSY, IDLE})  # nothing is to be said of such a node
+_LEVELS: Final = ("broken", "sick", "unknown", "watch")  # of what is found, the worst first
 _TEXT_MAX: Final = 300
 _REFUSED: Final = "refused, because "
 
@@ -90,23 +91,26 @@ def _silence(node: NodeView) -> Iterable[tuple[str, str]]:
 
 
 def _devices(gpus: tuple[Gpu, ...], faults: list[DeviceFault]) -> Iterable[tuple[str, str]]:
-    if faults:
-        yield BROKEN, _short(faults[0].text) + (f" and {len(faults) - 1} more" if len(faults) > 1 else "")
-    for level, state in (("broken", BROKEN), ("sick", SICK)):
-        found = [gpu for gpu in gpus if gpu.level == level]
-        if found and not (faults and state == BROKEN):
-            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-            yield state, f"{found[0].name}: {found[0].text}{more}"
+    """The heaviest fault, where it is."""
+    worst = min(faults, key=lambda fault: _LEVELS.index(fault.level) if fault.level in _LEVELS else 0, default=None)
+    if worst is not None:
+        where = f"GPU {worst.index}: " if worst.index >= 0 else ""
+        more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+        yield (BROKEN if worst.level == "broken" else SICK), f"{where}{_short(worst.text)}{more}"
+    elif gpus and gpus[0].level in ("broken", "sick"):
+        more = f" and {len(gpus) - 1} more" if len(gpus) > 1 else ""
+        yield (BROKEN if gpus[0].level == "broken" else SICK), f"{gpus[0].name}: {gpus[0].text}{more}"
 
 
 def _gpus(health: NodeHealth) -> tuple[Gpu, ...]:
-    levels = ("broken", "sick", "unknown", "watch")
-    found = [
-        Gpu(row.index, row.bus, row.level, _short(row.findings[0].text) if row.findings else "")
-        for row in health.gpus
-        if row.level in levels
-    ]
-    return tuple(sorted(found, key=lambda gpu: (levels.index(gpu.level), gpu.number, gpu.bus))) if found else ()
+    """Those of which something is open; the worst first."""
+    found = []
+    for row in health.gpus:
+        told = [one for one in row.findings if one.cleared_at is None and one.level in _LEVELS]
+        if told:
+            worst = min(told, key=lambda one: _LEVELS.index(one.level))
+            found.append(Gpu(row.index, row.bus, worst.level, _short(worst.text)))
+    return tuple(sorted(found, key=lambda gpu: (_LEVELS.index(gpu.level), gpu.number, gpu.bus)))
 
 
 def _refused(node: NodeView) -> Iterable[tuple[str, str]]:

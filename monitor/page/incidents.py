@@ -8,11 +8,15 @@ from rankpulse.core import todo
 from rankpulse.core.glance import Glance
 from rankpulse.core.incident_words import cascade, culprits_in_words, headline, sureness
 from rankpulse.core.naming import names_in_words
+from rankpulse.core.policy import DRAIN, NONE, OBSERVE, PAGE, STOP, WAIT
 from rankpulse.core.records import Finding, Incident
+from rankpulse.core.stacks import ranks_in_words
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.html import Child, Html, el
 from rankpulse.monitor.page.words import link, many, sign, when
 
+LEVELS: Final = ("bad", "doubt", "out")  # by urgency
+NEEDS: Final = (("✕", "needs a person"), ("?", "rankpulse is acting"), ("–", "planned, or expected to pass"))
 CARDS: Final = 8  # open incidents in full; the others by name
 STORY: Final = 6  # lines of it on a card, the newest
 NAMED: Final = 8  # nodes that are linked one by one
@@ -27,23 +31,44 @@ RUNBOOKS: Final = {  # by class; what is not here pages by its action
 }
 
 
+def urgent(i: Incident) -> int:
+    """0: a person is needed; 1: rankpulse acts; 2: it was planned, or passes by itself."""
+    if i.action in (PAGE, OBSERVE, STOP):
+        return 0
+    return 2 if i.action in (DRAIN, WAIT, NONE) else 1
+
+
+def ordered(told: Glance) -> list[Incident]:
+    """Those that are open: what needs a person first, then the newest."""
+    return sorted(told.open, key=lambda i: (urgent(i), -i.opened_at, i.id))
+
+
 def incidents(told: Glance, about: About) -> Html:
-    """All that are open, the newest first."""
-    title = el("h2", f"Open incidents ({len(told.open)})" if told.open else "Open incidents")
-    cards = [card(i, told.findings.get(i.id), about) for i in told.open[:CARDS]]
-    rest = [el("li", link("incidents", i.id), f" {i.klass}: {i.summary}") for i in told.open[CARDS:]]
+    found = ordered(told)
+    title = el("h2", f"Open incidents ({len(found)})" if found else "Open incidents")
+    cards = [card(i, told.findings.get(i.id), about) for i in found[:CARDS]]
+    rest = [el("li", link("incidents", i.id), f" {i.klass}: {i.summary}") for i in found[CARDS:]]
     body: Child = cards or el("p", "None.", class_="quiet")
     return el("section", title, body, el("ul", rest) if rest else None, id="incidents")
 
 
 def card(i: Incident, found: Finding | None, about: About) -> Html:
+    level = LEVELS[urgent(i)]
     return el(
         "article",
-        el("h3", sign("✕", "bad", "open"), " ", link("incidents", i.id, headline(i, found))),
+        el("p", needs(i), class_=f"needs {level}"),
+        el("h3", link("incidents", i.id, headline(i, found))),
         el("dl", [_row(name, says) for name, says in _facts(i, found, about)], class_="facts"),
         story(i, STORY),
-        class_="card bad", id=f"i-{i.id}",
+        class_=f"card {level}", id=f"i-{i.id}",
     )  # fmt: skip
+
+
+def needs(i: Incident) -> Child:
+    """Whether somebody has to get up."""
+    level = LEVELS[urgent(i)]
+    sign_, words = NEEDS[urgent(i)]
+    return [sign(sign_, level, level), f" {words}"]
 
 
 def _row(name: str, says: Child) -> Html:
@@ -70,8 +95,11 @@ def steps(i: Incident, found: Finding | None) -> Child:
 def culprit(i: Incident, found: Finding | None) -> Child:
     """Who went first, else where it is."""
     told = list(culprits_in_words(i, found))
+    if len(i.culprits) > 1:
+        ranks, nodes = (one.rank for one in i.culprits), (one.node for one in i.culprits)
+        return [el("strong", f"{ranks_in_words(ranks)} on {names_in_words(nodes)}"), _nodes(i)]
     if told:
-        return [el("strong", told[0]), [el("br"), el("span", told[1:3])] if told[1:] else None, _nodes(i)]
+        return [el("strong", told[0]), [[el("br"), line.strip()] for line in told[1:3]], _nodes(i)]
     return [el("strong", names_in_words(i.nodes) or "nobody is named"), _nodes(i)]
 
 

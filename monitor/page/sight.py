@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from rankpulse.core import node_standing as ns
+from rankpulse.core import todo
 from rankpulse.core.glance import Glance
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.html import Child, Html, el
+from rankpulse.monitor.page.incidents import LEVELS, NEEDS, ordered, urgent
 from rankpulse.monitor.page.words import many, mark, sign, when
 
 LATE_S: Final = 1.0  # a loop that turns so late is told of
@@ -51,15 +53,23 @@ def _verdict(told: Glance, about: About) -> tuple[str, str, Child]:
     if told.breaker is not None:
         return "bad", "The breaker is open: nothing is ordered", told.breaker.reason
     if told.open:
-        first, rest = told.open[0], len(told.open) - 1
-        more = f"and {many(rest, 'more incident')}" if rest else _fleet(told, nodes)
-        return "bad", first.summary or first.klass, more
+        return _worst(told)
     unwell = sum(node.state in _NOT_WELL for node in nodes)
     if unwell:
         return "doubt", f"{many(unwell, 'node')} not well, no incident open", _fleet(told, nodes)
     if not nodes:
         return "doubt", "No node is known", "no agent has written a beat into this cluster's store yet"
     return "fine", "Nothing is wrong that this monitor can see", _fleet(told, nodes)
+
+
+def _worst(told: Glance) -> tuple[str, str, Child]:
+    """The incident that needs somebody most, what is being done about it, and how many others there are."""
+    first, *rest = ordered(told)
+    level = LEVELS[urgent(first)] if urgent(first) < 2 else "doubt"
+    words = NEEDS[urgent(first)][1]
+    step = next(iter(todo.todo(first, told.findings.get(first.id))))
+    others = f" And {many(len(rest), 'more incident')}." if rest else ""
+    return level, first.summary or first.klass, [el("b", f"{words}: "), f"{step}.", others]
 
 
 def _fleet(told: Glance, nodes: list[ns.Standing]) -> str:
