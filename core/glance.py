@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rankpulse.core import node_standing as ns
 from rankpulse.core.incidents import OPEN
-from rankpulse.core.node_standing import Held, Standing
+from rankpulse.core.node_standing import Held, Standing, Standings
 from rankpulse.core.records import Arm, Breaker, Cordon, DeviceFault, Finding, Incident, Leader, Maintenance
 from rankpulse.core.show import run_figures
 from rankpulse.core.show_ledger import ledger
@@ -72,8 +72,9 @@ class Glance:
         return (node for rack in self.racks for node in rack.nodes)
 
 
-def glance(engine: "Engine", now: float, at: float) -> Glance:
-    """What is believed now, at a glance."""
+def glance(engine: "Engine", now: float, at: float, standings: Standings) -> Glance:
+    """What is believed now. `standings`: of earlier glances, so that what did not change is not worked out again."""
+    found = racks(engine, standings)
     folder, sight = engine.folder, engine.sight
     breaker = folder.modes.breaker
     incidents = sorted(engine.book, key=lambda i: (i.opened_at, i.id), reverse=True)
@@ -89,8 +90,8 @@ def glance(engine: "Engine", now: float, at: float) -> Glance:
         stopped=actions_stopped(engine, now),
         breaker=breaker if breaker is not None and breaker.open else None,
         echo_s=max(now - sight.canary_at, 0.0) if sight.canary_at > float("-inf") else None,
-        racks=racks(engine),
-        sources=tuple(_sources(engine)),
+        racks=found,
+        sources=tuple(_sources(found)),
         runs={uid: run_figures(engine, run, now) for uid, run in sorted(folder.fleet.runs.items()) if run.rounds},
         shares=ledger(engine)["runs"],
         open=tuple(i for i in incidents if i.state == OPEN),
@@ -103,14 +104,15 @@ def glance(engine: "Engine", now: float, at: float) -> Glance:
     )
 
 
-def racks(engine: "Engine") -> tuple[Rack, ...]:
+def racks(engine: "Engine", standings: Standings) -> tuple[Rack, ...]:
     """Every node in its rack, both by name; nodes that nobody heard of are there if something was decided on them."""
     by_rack: defaultdict[str, list[Standing]] = defaultdict(list)
     nodes, held, broken = engine.folder.fleet.nodes, _held(engine), _broken(engine)
     health = engine.folder.health.records
     for name, node in sorted(nodes.items()):
-        one = ns.standing(node, health.get(name), broken.get(name, ()), held.get(name, ns.NOT_HELD))
+        one = standings.of(node, health.get(name), broken.get(name, ()), held.get(name, ns.NOT_HELD))
         by_rack[node.state.rack if node.state is not None else NO_RACK].append(one)
+    standings.keep(nodes.keys())
     for name in sorted(held.keys() - nodes.keys()):
         by_rack[NO_RACK].append(ns.absent(name, held[name]))
     return tuple(Rack(name, tuple(found)) for name, found in sorted(by_rack.items()))
@@ -132,13 +134,12 @@ def _broken(engine: "Engine") -> dict[str, list[DeviceFault]]:
     return found
 
 
-def _sources(engine: "Engine") -> Iterator[Source]:
+def _sources(found: tuple[Rack, ...]) -> Iterator[Source]:
     """What some agents cannot watch with, what is missing most often first."""
     missing: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for name, node in engine.folder.fleet.nodes.items():
-        for source, told in node.state.capabilities.items() if node.state is not None else ():
-            if told != "ok" and source != "preflight":  # what the look before a round found is told of its node
-                missing[source] += 1
-                examples.setdefault(source, f"{name}: {told}")
+    for node in [node for rack in found for node in rack.nodes if node.lacks]:
+        for source, why in node.lacks:
+            missing[source] += 1
+            examples.setdefault(source, f"{node.node}: {why}")
     return (Source(source, count, examples[source]) for source, count in missing.most_common())

@@ -4,7 +4,7 @@ Silence goes before everything: what else was known of a silent node is old. The
 and rankpulse have decided about it, then whether it has work.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rankpulse.core.records import Cordon, DeviceFault, Maintenance, NodeHealth
@@ -23,6 +23,7 @@ QUIET: Final = frozenset({SPARE, BUSY, IDLE})  # nothing is to be said of such a
 _LEVELS: Final = ("broken", "sick", "unknown", "watch")  # of what is found, the worst first
 _TEXT_MAX: Final = 300
 _REFUSED: Final = "refused, because "
+PREFLIGHT: Final = "preflight"
 
 
 class Gpu(NamedTuple):
@@ -47,6 +48,7 @@ class Standing(NamedTuple):
     ranks: int  # that live on it
     gpus: tuple[Gpu, ...] = ()  # those that are not well, the worst first
     known_gpus: int = 0
+    lacks: tuple[tuple[str, str], ...] = ()  # what its agent cannot watch with, and why
 
 
 class Held(NamedTuple):
@@ -60,15 +62,45 @@ class Held(NamedTuple):
 NOT_HELD: Final = Held()
 
 
-def standing(node: NodeView, health: NodeHealth | None, broken: Iterable[DeviceFault], held: Held) -> Standing:
+class Standings:
+    """Of all nodes, each worked out anew only when something that it rests on has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[object, ...], Standing]] = {}
+
+    def of(self, node: NodeView, health: NodeHealth | None, broken: Sequence[DeviceFault], held: Held) -> Standing:
+        """See `standing`."""
+        suspect, beat = node.suspect, node.beat
+        rests_on = (  # compared by identity first: quick while nothing happens
+            node.silent_since, suspect.state, suspect.reason, suspect.look, node.leaving, node.state, health, broken,
+            held, len(beat.ranks) if beat is not None else 0, node.arrival.last is None,
+        )  # fmt: skip
+        known = self._known.get(node.name)
+        if known is None or known[0] != rests_on:
+            known = self._known[node.name] = rests_on, standing(node, health, broken, held)
+        return known[1]
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget nodes that are no more."""
+        if len(self._known) > len(names):
+            self._known = {name: known for name, known in self._known.items() if name in names}
+
+
+def standing(node: NodeView, health: NodeHealth | None, broken: Sequence[DeviceFault], held: Held) -> Standing:
     """`broken`: faults of this node that are the cause of an incident, or would be."""
     ranks = len(node.beat.ranks) if node.beat is not None else 0
     gpus = _gpus(health) if health is not None else ()
-    faults = list(broken)
-    found = [*_silence(node), *_devices(gpus, faults), *_refused(node), *_decided(held), *_presence(node, held, ranks)]
+    found = [*_silence(node), *_devices(gpus, broken), *_refused(node), *_decided(held), *_presence(node, held, ranks)]
     state = min((state for state, _ in found), key=STANDINGS.index)
     words = "; ".join(dict.fromkeys(text for _, text in found if text))
-    return Standing(node.name, state, words, ranks, gpus, len(health.gpus) if health is not None else 0)
+    known_gpus = len(health.gpus) if health is not None else 0
+    return Standing(node.name, state, words, ranks, gpus, known_gpus, tuple(_lacks(node)))
+
+
+def _lacks(node: NodeView) -> Iterable[tuple[str, str]]:
+    """What the look before a round found is told of the node itself."""
+    told = node.state.capabilities.items() if node.state is not None else ()
+    return ((source, _short(why)) for source, why in told if why != "ok" and source != PREFLIGHT)
 
 
 def absent(name: str, held: Held) -> Standing:
@@ -90,7 +122,7 @@ def _silence(node: NodeView) -> Iterable[tuple[str, str]]:
     return ((SUSPECTED, f"silent{look}{why}"),)
 
 
-def _devices(gpus: tuple[Gpu, ...], faults: list[DeviceFault]) -> Iterable[tuple[str, str]]:
+def _devices(gpus: tuple[Gpu, ...], faults: Sequence[DeviceFault]) -> Iterable[tuple[str, str]]:
     """The heaviest fault, where it is."""
     worst = min(faults, key=lambda fault: _LEVELS.index(fault.level) if fault.level in _LEVELS else 0, default=None)
     if worst is not None:
@@ -114,7 +146,7 @@ def _gpus(health: NodeHealth) -> tuple[Gpu, ...]:
 
 
 def _refused(node: NodeView) -> Iterable[tuple[str, str]]:
-    told = node.state.capabilities.get("preflight", "") if node.state is not None else ""
+    told = node.state.capabilities.get(PREFLIGHT, "") if node.state is not None else ""
     if told.startswith(_REFUSED):
         yield REFUSED, f"in no round: {_short(told.removeprefix(_REFUSED))}"
 

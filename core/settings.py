@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rankpulse.core.addresses import BadAddress, is_loopback, parse_endpoint, parse_listen, parse_peer
+from rankpulse.core.addresses import BadAddress, check_page, is_loopback, parse_endpoint, parse_listen, parse_peer
 from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.targets import WebhookTarget
 from rankpulse.core.targets import problems as bad_targets
@@ -353,6 +353,8 @@ _FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that m
     "monitor.name": check_name,
     "agent.listen": lambda text, _key: parse_listen(text),
     "monitor.listen": lambda text, _key: parse_listen(text),
+    "monitor.grafana_url": lambda text, _key: check_page(text),
+    "monitor.runbooks_url": lambda text, _key: check_page(text),
 }
 _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...]] = (
     (

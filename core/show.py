@@ -1,7 +1,9 @@
 """What is believed, as plain JSON values, for metrics, the page and commands. Reads only."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,6 +19,9 @@ from rankpulse.core.views import NodeView, RoundView, RunView
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine
+
+_MARK: Final = attrgetter("mark")
+_PHASE: Final = attrgetter("phase")
 
 
 def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
@@ -98,8 +103,9 @@ def run_figures(engine: "Engine", run: RunView, now: float) -> dict[str, Any]:
 
 def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any]:
     round_ = run.current
-    steps = [progress.step for progress in round_.progress.values()]
-    phases = sorted({progress.phase for progress in round_.progress.values()})
+    ranks = round_.progress.values()
+    steps = [mark.step for mark in set(map(_MARK, ranks))]  # ranks that go abreast share one
+    phases = sorted(set(map(_PHASE, ranks)))
     return {
         "run_id": run.run_id,
         "outcome": run.outcome,
@@ -113,7 +119,7 @@ def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any
         "step": min(steps, default=None),
         "step_spread": max(steps) - min(steps) if steps else None,
         "phases": phases,
-        "phase_deadline_s": max((run.clocks.deadline_s(name) for name in _clocks(round_)), default=None),
+        "phase_deadline_s": max((run.clocks.deadline_s(name) for name in _clocks(round_, phases)), default=None),
         "clocks": {name: _clock(run, name) for name in run.clocks.known()},
         "pace": _pace(run),
         "stragglers": [_straggler(one, now) for one in stragglers],
@@ -134,10 +140,10 @@ def _ranks(round_: RoundView) -> list[dict[str, Any]]:
     ]
 
 
-def _clocks(round_: RoundView) -> set[str]:
+def _clocks(round_: RoundView, phases: Iterable[str]) -> set[str]:
     """The clocks that run for its ranks."""
     first_step = 0 if round_.reporting() else -1
-    return {clock_of(progress.phase, first_step) for progress in round_.progress.values()}
+    return {clock_of(phase, first_step) for phase in phases}
 
 
 def _clock(run: RunView, name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rankpulse.monitor.page.words import GPU_LEVELS, SHAPES, link, many, mark, p
 
 NOTABLE: Final = 40  # nodes that are listed below the map with their reason
 GPUS: Final = 8  # drawn of a node
+SMALL: Final = 300  # nodes
 
 
 class Racks:
@@ -97,5 +98,14 @@ def whole(racks: list[tuple[str, Html]], count: int) -> Html:
         el("button", "Show"),
         action="/nodes", method="get", class_="find",
     )  # fmt: skip
+    size = "small" if count <= SMALL else "large"  # a small one stands beside the incidents
     title = el("h2", f"Fleet ({many(count, 'node')})")
-    return el("section", title, search, el("div", [html for _, html in racks], class_="racks"), legend(), id="fleet")
+    return el(
+        "section",
+        title,
+        search,
+        el("div", [html for _, html in racks], class_="racks"),
+        legend(),
+        id="fleet",
+        class_=size,
+    )

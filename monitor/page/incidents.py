@@ -17,8 +17,11 @@ from rankpulse.monitor.page.words import link, many, sign, when
 
 LEVELS: Final = ("bad", "doubt", "out")  # by urgency
 NEEDS: Final = (("✕", "needs a person"), ("?", "rankpulse is acting"), ("–", "planned, or expected to pass"))
-CARDS: Final = 8  # open incidents in full; the others by name
+PLANNED: Final = 2  # an urgency
+FULL: Final = 3  # open incidents that are shown at once
+CARDS: Final = 16  # with those that unfold; the others by name
 STORY: Final = 6  # lines of it on a card, the newest
+WHY: Final = 4  # reasons on a card
 NAMED: Final = 8  # nodes that are linked one by one
 _PAGED: Final = "RankpulseIncidentPages"
 RUNBOOKS: Final = {  # by class; what is not here pages by its action
@@ -39,29 +42,30 @@ def urgent(i: Incident) -> int:
 
 
 def ordered(told: Glance) -> list[Incident]:
-    """Those that are open: what needs a person first, then the newest."""
-    return sorted(told.open, key=lambda i: (urgent(i), -i.opened_at, i.id))
+    """Those that are open: what needs a person first, then what holds up a run, then the newest."""
+    return sorted(told.open, key=lambda i: (urgent(i), not i.run_uid, -i.opened_at, i.id))
 
 
 def incidents(told: Glance, about: About) -> Html:
+    """The first few in full; the others, and what was planned, folded up."""
     found = ordered(told)
     title = el("h2", f"Open incidents ({len(found)})" if found else "Open incidents")
-    cards = [card(i, told.findings.get(i.id), about) for i in found[:CARDS]]
+    full = [i for i in found if urgent(i) < PLANNED][:FULL]
+    shown = [card(i, told.findings.get(i.id), about, folded=i not in full) for i in found[:CARDS]]
     rest = [el("li", link("incidents", i.id), f" {i.klass}: {i.summary}") for i in found[CARDS:]]
-    body: Child = cards or el("p", "None.", class_="quiet")
+    body: Child = shown or el("p", "None.", class_="quiet")
     return el("section", title, body, el("ul", rest) if rest else None, id="incidents")
 
 
-def card(i: Incident, found: Finding | None, about: About) -> Html:
+def card(i: Incident, found: Finding | None, about: About, *, folded: bool) -> Html:
     level = LEVELS[urgent(i)]
-    return el(
-        "article",
-        el("p", needs(i), class_=f"needs {level}"),
-        el("h3", link("incidents", i.id, headline(i, found))),
-        el("dl", [_row(name, says) for name, says in _facts(i, found, about)], class_="facts"),
-        story(i, STORY),
-        class_=f"card {level}", id=f"i-{i.id}",
-    )  # fmt: skip
+    facts = el("dl", [_row(name, says) for name, says in _facts(i, found, about)], class_="facts")
+    if folded:
+        summary = el("summary", el("span", needs(i), class_=f"needs {level}"), " · ", headline(i, found))
+        page = el("p", link("incidents", i.id, f"the page of {i.id}"))
+        return el("details", summary, facts, story(i, STORY), page, class_=f"card {level}", id=f"i-{i.id}")
+    head = el("p", needs(i), class_=f"needs {level}"), el("h3", link("incidents", i.id, headline(i, found)))
+    return el("article", head, facts, story(i, STORY), class_=f"card {level}", id=f"i-{i.id}")
 
 
 def needs(i: Incident) -> Child:
@@ -80,6 +84,8 @@ def _facts(i: Incident, found: Finding | None, about: About) -> Iterator[tuple[s
     yield "culprit", culprit(i, found)
     if i.cascade:
         yield "cascade", cascade(i)
+    if why := i.reasons or (found.reasons if found is not None else ()):
+        yield "evidence", [[el("br") if at else None, text] for at, text in enumerate(why[:WHY])]
     yield "action", f"{i.action}: {i.action_reason}" if i.action_reason else i.action
     yield "sure", sureness(i.confidence)
     yield "opened", [when(i.opened_at), f", class {i.klass}", _of_run(i)]
@@ -94,18 +100,20 @@ def steps(i: Incident, found: Finding | None) -> Child:
 
 def culprit(i: Incident, found: Finding | None) -> Child:
     """Who went first, else where it is."""
-    told = list(culprits_in_words(i, found))
+    nodes = _nodes(i)
+    if not i.culprits:
+        return el("strong", nodes or "nobody is named")
     if len(i.culprits) > 1:
-        ranks, nodes = (one.rank for one in i.culprits), (one.node for one in i.culprits)
-        return [el("strong", f"{ranks_in_words(ranks)} on {names_in_words(nodes)}"), _nodes(i)]
-    if told:
-        return [el("strong", told[0]), [[el("br"), line.strip()] for line in told[1:3]], _nodes(i)]
-    return [el("strong", names_in_words(i.nodes) or "nobody is named"), _nodes(i)]
+        ranks, where = (one.rank for one in i.culprits), (one.node for one in i.culprits)
+        return [el("strong", f"{ranks_in_words(ranks)} on {names_in_words(where)}"), " · ", nodes]
+    who, *more = culprits_in_words(i, found)
+    return [el("strong", who), [[el("br"), line.strip()] for line in more[:2]], " · ", nodes]
 
 
 def _nodes(i: Incident) -> Child:
-    links = [[link("nodes", name), " "] for name in i.nodes[:NAMED]]
-    return el("span", " → ", links, class_="go") if links else None
+    links = [[", " if at else None, link("nodes", name)] for at, name in enumerate(i.nodes[:NAMED])]
+    rest = f" and {len(i.nodes) - NAMED} more" if len(i.nodes) > NAMED else None
+    return [links, rest] if links else None
 
 
 def _of_run(i: Incident) -> Child:
@@ -128,7 +136,7 @@ def story(i: Incident, most: int) -> Html | None:
         return None
     skipped = len(i.trail) - most
     lines = [el("li", el("span", f"{line.after_s:+.1f} s", class_="after"), " ", line.text) for line in i.trail[-most:]]
-    before = el("li", f"{many(skipped, 'line')} before", class_="quiet") if skipped > 0 else None
+    before = el("li", el("span", "…"), f"{many(skipped, 'line')} before", class_="quiet") if skipped > 0 else None
     return el("ol", before, lines, class_="story", aria_label="story")
 
 

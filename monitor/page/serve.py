@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from rankpulse.core.glance import Glance, glance
+from rankpulse.core.node_standing import Standings
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.page import detail
 from rankpulse.monitor.page.about import About
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rankpulse.core.engine import Engine
 
 EVERY_S: Final = 0.5  # a page is as old as this at most
+SHARE, SELDOM_S = 20.0, 1.0  # or looking would take more than a twentieth of the time; but never older than this
 BEAT_S: Final = 5.0  # a watcher hears at least so often
 TAKE_S: Final = 10.0  # a watcher that does not take a message for so long is let go
 WATCHERS_MAX: Final = 64
@@ -57,10 +59,10 @@ class OnCall:
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
         self.look = hashlib.sha256(b"".join(self._assets.values())).hexdigest()[:12]
         self._glance: tuple[float, Glance] | None = None
-        self._views = Views(engine)
+        self._views, self._standings = Views(engine), Standings()
         self._boards: dict[str, Board] = {}
         self._made_at: dict[str, float] = {}
-        self._watchers = 0
+        self.watchers, self._pause_s = 0, EVERY_S
         self.made_s = 0.0  # how long the last page took to be made, for measurements
         self._complained = ""
 
@@ -75,9 +77,10 @@ class OnCall:
 
     def _look_now(self) -> Glance:
         """The engine at a glance, at most so old; pages that are asked for together share it."""
-        now = time.monotonic()
-        if self._glance is None or now - self._glance[0] >= EVERY_S:
-            self._glance = now, glance(self._engine, self._clock.now(), self._clock.utc())
+        began = time.monotonic()
+        if self._glance is None or began - self._glance[0] >= self._pause_s:
+            self._glance = began, glance(self._engine, self._clock.now(), self._clock.utc(), self._standings)
+            self._pause_s = min(max(EVERY_S, SHARE * (time.monotonic() - began)), SELDOM_S)
         return self._glance[1]
 
     def board(self, path: str) -> tuple[Board, bool]:
@@ -133,14 +136,14 @@ class OnCall:
     # --- the stream
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        if self._watchers >= WATCHERS_MAX:
+        if self.watchers >= WATCHERS_MAX:
             text = f"{WATCHERS_MAX} pages are watched live already; this one shows what was when it was loaded\n"
             return web.Response(text=text, status=503, headers={**HEADERS, "Retry-After": "10"})
-        self._watchers += 1
+        self.watchers += 1
         try:
             return await self._watch(request, request.query.get("view", "/")[:500])
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
     async def _watch(self, request: web.Request, path: str) -> web.StreamResponse:
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})

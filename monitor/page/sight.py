@@ -81,7 +81,7 @@ def _fleet(told: Glance, nodes: list[ns.Standing]) -> str:
 def sight(told: Glance, about: About) -> Html:
     """Its own sight, line by line. What is wrong stands out; what is well stays quiet."""
     rows = [
-        el("div", el("dt", line.name), el("dd", _mark(line.level), line.says), class_=line.level)
+        el("div", el("dt", line.name), el("dd", _mark(line.level), " ", line.says), class_=line.level)
         for line in lines(told, about)
     ]
     return el("section", el("h2", "This monitor's own sight"), el("dl", rows, class_="facts"), id="sight")
@@ -157,8 +157,8 @@ def _heard(told: Glance) -> Line:
 
 def _sources(told: Glance) -> Iterator[Line]:
     if told.sources:
-        shown = [el("li", f"{s.name}: missing on {many(s.missing, 'node')} ({s.example})") for s in told.sources[:6]]
-        yield Line("doubt", "sources", el("ul", shown))
+        shown = [f"{s.name} missing on {many(s.missing, 'node')} ({s.example})" for s in told.sources[:6]]
+        yield Line("doubt", "sources", [[el("br") if at else None, text] for at, text in enumerate(shown)])
     elif any(True for _ in told.nodes()):
         yield Line("fine", "sources", "every agent has all that it watches with")
 
@@ -170,7 +170,7 @@ def _held(told: Glance) -> Iterator[Line]:
     ):
         if found:
             first = ", ".join(sorted(found)[:6]) + (" …" if len(found) > 6 else "")
-            yield Line("fine", name, [mark(word), f"{many(len(found), 'node')}: {first}"])
+            yield Line("fine", name, [mark(word), " ", f"{many(len(found), 'node')}: {first}"])
 
 
 def _webhooks(told: Glance) -> Iterator[Line]:

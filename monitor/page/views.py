@@ -33,10 +33,10 @@ class Views:
         return [
             Piece("incidents", incidents.incidents(told, about)),
             Piece("runs", runs.runs(told)),
-            Piece("undone", undone.undone(told, about)),
-            Piece("sight", sight.sight(told, about)),
             Piece("fleet", fleet.whole(racks, count), same=f"{count} {' '.join(id_ for id_, _ in racks)}"),
             *(Piece(id_, html, within="fleet") for id_, html in racks),
+            Piece("undone", undone.undone(told, about)),
+            Piece("sight", sight.sight(told, about)),
             Piece("notable", fleet.notable(told)),
             Piece("closed", incidents.closed(told)),
         ]

@@ -84,10 +84,12 @@ def browser(width: int = 1400, height: int = 1000, *flags: str, script: bool = T
     options.binary_location = CHROMIUM
     for flag in (*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}", *flags):
         options.add_argument(flag)
-    if not script:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={**os.environ, "HOME": profile}))
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)  # a window is never as narrow as a phone
+    if not script:
+        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         yield driver
     finally:

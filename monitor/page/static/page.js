@@ -13,7 +13,9 @@
   function ages() {
     const now = Date.now() / 1000 + ahead; // the monitor's clock: that of this machine may be wrong
     for (const time of document.querySelectorAll("time[data-at]")) {
-      const text = `${clock(time.dataset.at * 1000)}, ${span(Math.max(now - time.dataset.at, 0))} ago`;
+      const age = Math.max(now - time.dataset.at, 0), at = time.dataset.at * 1000;
+      const day = age > 43200 ? `${new Date(at).toISOString().slice(0, 10)} ` : "";
+      const text = `${day}${clock(at)}, ${span(age)} ago`;
       if (time.textContent !== text) time.textContent = text;
     }
   }
