@@ -50,7 +50,7 @@ class Page:
         self.board.news(mark, 0.0, "look")
 
     def whole(self) -> tuple[bytes, bytes]:
-        return self.board.document(lambda board: document(Frame(ABOUT, "bench", "bench", "/", "look", 0.0), board))
+        return self.board.document(lambda board: document(Frame(ABOUT, "bench", "bench", "/", "look", 0.0), board), 0.0)
 
 
 def run(nodes: int = 2048, ranks: int = 8, json: bool = False) -> int:

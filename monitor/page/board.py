@@ -30,7 +30,7 @@ class Board:
         self.token, self.version = token, 0
         self._pieces: dict[str, Piece] = {}
         self._changed: dict[str, int] = {}
-        self._bytes: tuple[int, bytes, bytes] | None = None
+        self._bytes: tuple[tuple[int, int], bytes, bytes] | None = None
 
     def update(self, pieces: Iterable[Piece]) -> bool:
         """Take the present pieces; whether any is another than before."""
@@ -67,11 +67,12 @@ class Board:
         """What stands in the document by itself, in order."""
         return [piece.html for piece in self._pieces.values() if not piece.within]
 
-    def document(self, compose: Callable[["Board"], Html]) -> tuple[bytes, bytes]:
-        """The whole page as bytes, and the same by gzip: made once for each version."""
-        if self._bytes is None or self._bytes[0] != self.version:
+    def document(self, compose: Callable[["Board"], Html], at: float) -> tuple[bytes, bytes]:
+        """The whole page as bytes, and the same by gzip: made once for each version and second, for it says when."""
+        made_for = self.version, int(at)
+        if self._bytes is None or self._bytes[0] != made_for:
             raw = compose(self).encode()
-            self._bytes = self.version, raw, gzip.compress(raw, SQUEEZE, mtime=0)
+            self._bytes = made_for, raw, gzip.compress(raw, SQUEEZE, mtime=0)
         return self._bytes[1], self._bytes[2]
 
 

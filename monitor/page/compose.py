@@ -46,7 +46,7 @@ def _body(frame: Frame, board: Board) -> Html:
         el("header", _nav(frame), _live(frame), class_="top"),
         el("main", board.outer(), id="main", tabindex="-1"),
         el("footer", _foot(frame)),
-        data_mark=board.mark, data_view=frame.path, data_look=frame.look,
+        data_mark=board.mark, data_at=f"{frame.at:.1f}", data_view=frame.path, data_look=frame.look,
     )  # fmt: skip
 
 

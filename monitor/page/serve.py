@@ -111,8 +111,8 @@ class OnCall:
     async def _page(self, request: web.Request) -> web.Response:
         path = _path(request)
         board, known = self.board(path)
-        raw, squeezed = board.document(lambda board: document(self._frame(path), board))
-        return _html(request, raw, squeezed, 200 if known else 404)
+        frame = self._frame(path)
+        return _html(request, *board.document(lambda board: document(frame, board), frame.at), 200 if known else 404)
 
     async def _search(self, request: web.Request) -> web.Response:
         """A node by its name, or those whose names hold these letters."""
@@ -121,8 +121,8 @@ class OnCall:
             raise web.HTTPSeeOther(path_of("nodes", name), headers=HEADERS)
         board = Board(self._token)
         board.update([Piece("main-piece", detail.search(name, told))])
-        raw, squeezed = board.document(lambda board: document(self._frame("/nodes"), board))
-        return _html(request, raw, squeezed, 200)
+        frame = self._frame("/nodes")
+        return _html(request, *board.document(lambda board: document(frame, board), frame.at), 200)
 
     async def _asset(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -151,7 +151,7 @@ class OnCall:
         seen = request.headers.get("Last-Event-ID", request.query.get("since", ""))[:100]
         said_at = float("-inf")
         try:
-            while True:
+            while request.transport is not None and not request.transport.is_closing():
                 board = self._safe(path)
                 news = board.news(seen, self._clock.utc(), self.look) if board is not None else b""
                 if news or time.monotonic() - said_at >= BEAT_S:

@@ -67,9 +67,13 @@ def _worst(told: Glance) -> tuple[str, str, Child]:
     first, *rest = ordered(told)
     level = LEVELS[urgent(first)] if urgent(first) < 2 else "doubt"
     words = NEEDS[urgent(first)][1]
-    step = next(iter(todo.todo(first, told.findings.get(first.id))))
+    step = next(iter(todo.todo(first, told.findings.get(first.id)))).removeprefix("nothing yet: ")
     others = f" And {many(len(rest), 'more incident')}." if rest else ""
-    return level, first.summary or first.klass, [el("b", f"{words}: "), f"{step}.", others]
+    return (
+        level,
+        first.summary or first.klass,
+        [el("b", f"{words}: "), f"{step}.", others],
+    )
 
 
 def _fleet(told: Glance, nodes: list[ns.Standing]) -> str:

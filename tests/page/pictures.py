@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/page")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/page")]  # tests are no package
 
-import looking
-from page_bench import Site, browser
-from scene import Fleet, fleet, healthy, nodes_of, saves
-from support import eventually_sync
+import looking  # noqa: E402
+from page_bench import Site, browser  # noqa: E402
+from scene import Fleet, fleet, healthy, nodes_of, saves  # noqa: E402
+from support import eventually_sync  # noqa: E402
 
 OUT = ROOT / "docs/images"
 LOST = ("broken", "xid_79", "XID 79: the GPU has fallen off the bus")
@@ -47,12 +47,12 @@ def main() -> None:
     site = Site(world.engine, lambda: world.now, monitor="mon-a", version="0.1.0", store_version="3.5.21").start()
     with browser() as driver:
         driver.get(site.url)
-        taken(driver, "page-light.png", 1400, 1060)
-        taken(driver, "page-dark.png", 1400, 1060, "dark")
+        taken(driver, "page-light.png", 1280, 840)
+        taken(driver, "page-dark.png", 1280, 840, "dark")
         taken(driver, "page-narrow.png", 390, 844)
         incident = next(i.id for i in site.engine.book if i.klass == "node_dead")
         driver.get(f"{site.url}/incidents/{incident}")
-        taken(driver, "page-incident.png", 1400, 900)
+        taken(driver, "page-incident.png", 1280, 640)
     site.close()
 
 

@@ -272,9 +272,7 @@ async def test_a_reader_that_takes_nothing_is_let_go(site: Served, monkeypatch: 
     writer.close()
 
 
-async def test_a_page_that_cannot_be_made_leaves_the_stream_alive(
-    site: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_that_fails_leaves_the_stream_alive(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("a bug")
 

@@ -4,7 +4,8 @@
 (() => {
   const body = document.body, live = document.getElementById("live");
   const SILENT_MS = 12000, AGAIN_MS = 2000;
-  let mark = body.dataset.mark, source = null, heardAt = performance.now(), heardUtc = null, ahead = 0, why = "";
+  let mark = body.dataset.mark, source = null, heardAt = performance.now(), heardUtc = null, why = "";
+  let ahead = body.dataset.at - Date.now() / 1000; // of the monitor's clock before this machine's
 
   const two = (n) => String(n).padStart(2, "0");
   const clock = (ms) => { const d = new Date(ms); return `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}:${two(d.getUTCSeconds())} UTC`; };
