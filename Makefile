@@ -7,7 +7,7 @@ ROOMS = agent bench cli core dashboards drills monitor store trainer
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check drills sim bench bench-detect dashboards weather soak setup typing lint clean
+.PHONY: help demo test check drills sim bench bench-detect dashboards pictures weather soak setup typing lint clean
 help: ## what can be made
 	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,7 @@ bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench recovery
 	$(BIN)/rankpulse bench checkpoint
 	$(BIN)/rankpulse bench engine
+	$(BIN)/rankpulse bench page
 	$(BIN)/rankpulse bench asking --turns 4
 
 bench-detect: setup ## detection time against false alarms, and the page of it: hours; SCALES=1 for the main table only
@@ -78,6 +79,9 @@ bench-detect: setup ## detection time against false alarms, and the page of it: 
 
 dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
 	$(BIN)/python -m rankpulse.dashboards.build
+
+pictures: setup ## the docs' pictures of the on-call page, from played stories; needs chromium-driver
+	$(BIN)/python tests/page/pictures.py
 
 weather soak: ## not there yet
 	@echo "$@: not part of this version; see CHANGELOG.md"; exit 1

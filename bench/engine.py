@@ -81,9 +81,9 @@ class Lot:
         self.beats: list[float] = []  # per beat, one for each batch
         self._ticks: dict[str, list[float]] = {"quiet": [], "late": [], "back": []}
         self._runs = (r.RunRow("bench", "meeting", "1.1", nodes * ranks, True),)
-        self._engine = Engine(Settings(), KEYS)
+        self.engine = Engine(Settings(), KEYS)
         for event in (ev.Relisted(1, self.now), ev.SightBack(self.now), ev.TookOffice(1, self.now)):
-            self._engine.step(event)
+            self.engine.step(event)
         for _ in range(WARM_S):
             self._beat(range(nodes), 1.0)
             self._tick()
@@ -106,9 +106,14 @@ class Lot:
             self._beat(range(part, self.nodes, TICKS_PER_S), 1 / TICKS_PER_S)
             self._ticks["back"].append(self._tick())
 
+    def tell(self, key: str, record: r.Record) -> None:
+        """A record that somebody else writes."""
+        self._revision += 1
+        self.engine.step(ev.Seen(key, record, self._revision, self.now))
+
     def snapshot(self) -> dict[str, Any]:
         """What the engine believes."""
-        return self._engine.snapshot(self.now)
+        return self.engine.snapshot(self.now)
 
     def row(self, least: float) -> dict[str, Any]:
         typical = statistics.median(self.beats)
@@ -149,7 +154,7 @@ class Lot:
         for first in range(0, len(nodes), LOT):
             lot = nodes[first : first + LOT]
             events = [self._told(node, began + lasting_s * (first + n) / len(nodes)) for n, node in enumerate(lot)]
-            step, start = self._engine.step, time.process_time()
+            step, start = self.engine.step, time.process_time()
             for event in events:
                 step(event)
             taken += time.process_time() - start
@@ -162,14 +167,14 @@ class Lot:
         return ev.Seen(KEYS.beat(f"n{node}"), codec.decode(r.Beat, codec.encode(self._made(node))), self._revision, at)
 
     def _tick(self) -> float:
-        self._engine.step(ev.CanarySeen(self.now))
+        self.engine.step(ev.CanarySeen(self.now))
         start = time.process_time()
-        actions = self._engine.tick(self.now, UTC + self.now)
+        actions = self.engine.tick(self.now, UTC + self.now)
         taken = time.process_time() - start
         for action in actions:
             if isinstance(action, ev.Write | ev.Create):
                 self._revision += 1
-                self._engine.step(ev.Seen(action.key, action.record, self._revision, self.now))
+                self.engine.step(ev.Seen(action.key, action.record, self._revision, self.now))
         return taken
 
     def _decoding(self) -> float:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from rankpulse.cli import show
 from rankpulse.cli.ckpt_place import existing
-from rankpulse.cli.ckpt_progress import size
+from rankpulse.core.words import size
 from rankpulse.trainer.checkpoint import reader
 from rankpulse.trainer.checkpoint.errors import NewerSchema
 from rankpulse.trainer.checkpoint.manifest import MANIFEST, ShardManifest

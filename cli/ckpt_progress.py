@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rankpulse.core.words import size
+
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
@@ -36,15 +38,3 @@ class Clock:
         """ "1.23 GB in 0.8 s, 1.54 GB/s" (1 GB = 1e9 bytes)."""
         seconds = max(self.seconds, 1e-9)
         return f"{size(self.bytes)} in {seconds:.1f} s, {self.bytes / seconds / 1e9:.2f} GB/s"
-
-
-def size(number: int) -> str:
-    """Bytes for people, in powers of 1000."""
-    if number < 1000:
-        return f"{number} B"
-    value = float(number)
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 999.5:
-            return f"{value:.3g} {unit}"
-    return f"{value:.4g} TB"

@@ -12,9 +12,10 @@ import typer
 from rankpulse.cli import show
 from rankpulse.cli.ckpt_ls import on_disk
 from rankpulse.cli.ckpt_place import existing
-from rankpulse.cli.ckpt_progress import Clock, size
+from rankpulse.cli.ckpt_progress import Clock
 from rankpulse.cli.ckpt_verify import examined
 from rankpulse.cli.failing import Failed
+from rankpulse.core.words import size
 from rankpulse.trainer.checkpoint import reader, rotation
 from rankpulse.trainer.checkpoint.errors import Refused
 from rankpulse.trainer.checkpoint.files import Files

@@ -8,8 +8,9 @@ from typing import Final
 from rankpulse.cli import show
 from rankpulse.cli.ckpt_ls import on_disk
 from rankpulse.cli.ckpt_place import one
-from rankpulse.cli.ckpt_progress import Clock, bar, size
+from rankpulse.cli.ckpt_progress import Clock, bar
 from rankpulse.cli.failing import Failed
+from rankpulse.core.words import size
 from rankpulse.trainer.checkpoint import reader, recut
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import ShardManifest

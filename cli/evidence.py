@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rankpulse.cli import books, explain, incidents, show
-from rankpulse.cli.ckpt_progress import bar, size
+from rankpulse.cli.ckpt_progress import bar
 from rankpulse.cli.failing import Failed
 from rankpulse.cli.fetching import Fetcher, Outcome
 from rankpulse.core.keys import Keys, check_name
@@ -14,6 +14,7 @@ from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import DumpRow, Finding, NodeState
 from rankpulse.core.settings import Settings
 from rankpulse.core.stacks import ranks_in_words
+from rankpulse.core.words import size
 
 
 async def fetch(

@@ -59,6 +59,7 @@ Measure on this machine what rankpulse costs and how well it detects. Each print
 \b
   rankpulse bench pulse                 seconds: what pulse.step() costs the training loop
   rankpulse bench engine --quick        half a minute: what a heartbeat and a tick cost the monitor
+  rankpulse bench page                  seconds: what the on-call page costs the monitor, at 2,048 nodes
   rankpulse bench kmsg                  a minute: what a storm of XID lines costs who reads the kernel's log
   rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
   rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
@@ -573,6 +574,21 @@ def bench_engine(
     from rankpulse.bench.engine import run
 
     raise typer.Exit(run(as_json, quick))
+
+
+@bench_app.command("page")
+def bench_page(
+    nodes: Annotated[int, typer.Option(min=1, help="Of the fleet.")] = 2048,
+    ranks: Annotated[int, typer.Option(min=1, help="On each.")] = 8,
+    as_json: Json = False,
+) -> None:
+    """What the on-call page costs the monitor while somebody looks at it, and how large it is.
+
+    Example: rankpulse bench page; rankpulse bench page --nodes 10000
+    """
+    from rankpulse.bench.page import run
+
+    raise typer.Exit(run(nodes, ranks, as_json))
 
 
 @bench_app.command("kmsg")

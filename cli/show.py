@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rankpulse.core.words import span as span
+
 
 def console() -> Console:
     """To stdout as it is now; wide when nobody looks, so that logs and pipes keep whole lines."""
@@ -56,13 +58,6 @@ def ago(at: float | None, now: float | None = None) -> str:
         return "-"
     seconds = (time.time() if now is None else now) - at
     return f"{span(seconds)} ago" if seconds >= 0 else "just now"
-
-
-def span(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def clock_time(at: float) -> str:

@@ -16,7 +16,7 @@ from rankpulse.drills.children import die_with_parent
 GRACE_S: Final = 8.0
 
 HINT: Final = """\
-etcd, a monitor and an agent are up; state and metrics: {url}/state {url}/metrics
+etcd, a monitor and an agent are up; the page for people: {url}/  (for programs: {url}/state {url}/metrics)
 
 In your training script:        from rankpulse.trainer import attach
                                 pulse = attach()            # counts optimizer steps by itself

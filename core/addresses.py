@@ -65,6 +65,13 @@ def parse_listen(text: str) -> tuple[str, int]:
     return found
 
 
+def check_page(text: str) -> str:
+    """The address of a page, for a link. Raises `BadAddress`."""
+    if not re.fullmatch(r"https?://[^\s\"'<>]+", text):
+        raise BadAddress(f"{text[:100]!r}: write http://… or https://…")
+    return text
+
+
 def parse_peer(text: str) -> tuple[str, int]:
     """`host:port` or `[v6]:port` under which another machine is reached, taken apart. Raises `BadAddress`."""
     found = _split(text)

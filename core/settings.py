@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rankpulse.core.addresses import BadAddress, is_loopback, parse_endpoint, parse_listen, parse_peer
+from rankpulse.core.addresses import BadAddress, check_page, is_loopback, parse_endpoint, parse_listen, parse_peer
 from rankpulse.core.keys import BadName, check_name
 from rankpulse.core.targets import WebhookTarget
 from rankpulse.core.targets import problems as bad_targets
@@ -138,6 +138,8 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tick_interval_s: float = 0.25
     compact_every_s: float = 300.0
     topology_file: str = ""  # where machines stand: rack, switch and NVLink domain by node; goes before agent.rack
+    grafana_url: str = ""  # where Grafana is, for a link on the page
+    runbooks_url: str = ""  # where docs/runbooks/ is served, for links on the page
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -351,6 +353,8 @@ _FORMS: Final[Mapping[str, Callable[[str, str], object]]] = {  # of texts that m
     "monitor.name": check_name,
     "agent.listen": lambda text, _key: parse_listen(text),
     "monitor.listen": lambda text, _key: parse_listen(text),
+    "monitor.grafana_url": lambda text, _key: check_page(text),
+    "monitor.runbooks_url": lambda text, _key: check_page(text),
 }
 _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...]] = (
     (

@@ -1,7 +1,9 @@
 """What is believed, as plain JSON values, for metrics, the page and commands. Reads only."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,6 +19,9 @@ from rankpulse.core.views import NodeView, RoundView, RunView
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine
+
+_MARK: Final = attrgetter("mark")
+_PHASE: Final = attrgetter("phase")
 
 
 def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
@@ -48,12 +53,7 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
             for name, node in sorted(folder.fleet.nodes.items())
         },
         "runs": {
-            uid: _run(run, engine.judge.stragglers.told(uid), now)
-            | {
-                "checkpoint": _checkpoint(folder.checkpoints, uid, now),
-                "advice": _advice(folder.advice.get(uid)),
-                "mode": folder.modes.of(uid).mode,
-            }
+            uid: {**run_figures(engine, run, now), "ranks": _ranks(run.current)}
             for uid, run in sorted(folder.fleet.runs.items())
             if run.rounds
         },
@@ -90,10 +90,22 @@ def _node(node: NodeView, now: float) -> dict[str, Any]:
     }
 
 
+def run_figures(engine: "Engine", run: RunView, now: float) -> dict[str, Any]:
+    """One run without a row for each of its ranks: small, however many they are."""
+    folder = engine.folder
+    return {
+        **_run(run, engine.judge.stragglers.told(run.uid), now),
+        "checkpoint": _checkpoint(folder.checkpoints, run.uid, now),
+        "advice": _advice(folder.advice.get(run.uid)),
+        "mode": folder.modes.of(run.uid).mode,
+    }
+
+
 def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any]:
     round_ = run.current
-    steps = [progress.step for progress in round_.progress.values()]
-    phases = sorted({progress.phase for progress in round_.progress.values()})
+    ranks = round_.progress.values()
+    steps = [mark.step for mark in set(map(_MARK, ranks))]  # ranks that go abreast share one
+    phases = sorted(set(map(_PHASE, ranks)))
     return {
         "run_id": run.run_id,
         "outcome": run.outcome,
@@ -107,28 +119,31 @@ def _run(run: RunView, stragglers: list[Straggler], now: float) -> dict[str, Any
         "step": min(steps, default=None),
         "step_spread": max(steps) - min(steps) if steps else None,
         "phases": phases,
-        "phase_deadline_s": max((run.clocks.deadline_s(name) for name in _clocks(round_)), default=None),
+        "phase_deadline_s": max((run.clocks.deadline_s(name) for name in _clocks(round_, phases)), default=None),
         "clocks": {name: _clock(run, name) for name in run.clocks.known()},
         "pace": _pace(run),
         "stragglers": [_straggler(one, now) for one in stragglers],
         "synchronous": run.ahead.synchronous(),
-        "ranks": [
-            {
-                "rank": rank,
-                "node": member.node,
-                "local_rank": member.local_rank,
-                "pid": member.pid,
-                **(_progress(round_.progress[rank]) if rank in round_.progress else {}),
-            }
-            for rank, member in sorted(round_.members.items())
-        ],
     }
 
 
-def _clocks(round_: RoundView) -> set[str]:
+def _ranks(round_: RoundView) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": rank,
+            "node": member.node,
+            "local_rank": member.local_rank,
+            "pid": member.pid,
+            **(_progress(round_.progress[rank]) if rank in round_.progress else {}),
+        }
+        for rank, member in sorted(round_.members.items())
+    ]
+
+
+def _clocks(round_: RoundView, phases: Iterable[str]) -> set[str]:
     """The clocks that run for its ranks."""
     first_step = 0 if round_.reporting() else -1
-    return {clock_of(progress.phase, first_step) for progress in round_.progress.values()}
+    return {clock_of(phase, first_step) for phase in phases}
 
 
 def _clock(run: RunView, name: str) -> dict[str, Any]:

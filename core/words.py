@@ -30,3 +30,23 @@ def _civil(days: int) -> tuple[int, int, int]:
     day = day_of_year - (153 * month + 2) // 5 + 1
     month = month + 3 if month < 10 else month - 9
     return year + era * 400 + (month <= 2), month, day
+
+
+def size(number: int) -> str:
+    """Bytes for people, in powers of 1000."""
+    if number < 1000:
+        return f"{number} B"
+    value = float(number)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.5:
+            return f"{value:.3g} {unit}"
+    return f"{value:.4g} TB"
+
+
+def span(seconds: float) -> str:
+    """A length of time, roughly: 9.5 s, 90 s, 5 min, 3 h, 2 d."""
+    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

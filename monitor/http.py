@@ -1,11 +1,11 @@
-"""What the monitor shows over HTTP: `/metrics`, `/healthz`, `/readyz`, `/state`. It changes nothing."""
+"""What the monitor shows over HTTP: its page, `/metrics`, `/healthz`, `/readyz`, `/state`. It changes nothing."""
 
 import asyncio
 import errno
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from aiohttp import web
@@ -49,9 +49,11 @@ class Pages:
         alive: Callable[[], str],
         ready: Callable[[], str],
         registry: CollectorRegistry,
+        page: Iterable[web.RouteDef] = (),
     ) -> None:
-        """`alive` and `ready` return "" or the reason why not."""
+        """`alive` and `ready` return "" or the reason why not. `page`: the routes of the page for people."""
         self._state, self._alive, self._ready, self._registry = state, alive, ready, registry
+        self._page = tuple(page)
         self._runner: web.AppRunner | None = None
 
     async def start(self, listen: str) -> str:
@@ -61,11 +63,13 @@ class Pages:
         except BadAddress as error:
             raise PortTaken(f"monitor.listen {error}") from None
         app = web.Application()
-        routes = {"/": self._index, "/metrics": self._metrics, "/state": self._json}
+        routes = {"/metrics": self._metrics, "/state": self._json}
         app.add_routes([web.get(path, handler) for path, handler in routes.items()])
         app.add_routes([web.get("/healthz", self._health), web.get("/readyz", self._readiness)])
+        app.add_routes(self._page or [web.get("/", self._index)])
         asyncio.get_running_loop().set_exception_handler(SeldomSaid())
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        # streams that are watched must not hold up the end of the monitor
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, host, port, backlog=BACKLOG).start()

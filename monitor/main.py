@@ -28,6 +28,8 @@ from rankpulse.monitor.http import Pages, PortTaken
 from rankpulse.monitor.ledger_export import LedgerExport
 from rankpulse.monitor.loop import Heard, Loop
 from rankpulse.monitor.metrics import registry
+from rankpulse.monitor.page.about import About
+from rankpulse.monitor.page.serve import OnCall
 from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator
 from rankpulse.monitor.upkeep import Upkeep
@@ -91,8 +93,13 @@ class Monitor:
             clock=clock,
             vitals=self.vitals,
         )
+        self.page = OnCall(self.engine, self.about, clock, secrets.token_hex(6))
         self.pages = Pages(
-            state=self.state, alive=self.alive, ready=self.not_ready, registry=registry(self.state, self.vitals)
+            state=self.state,
+            alive=self.alive,
+            ready=self.not_ready,
+            registry=registry(self.state, self.vitals),
+            page=self.page.routes(),
         )
 
     def assemble(self, store: Store) -> list[Any]:
@@ -153,16 +160,36 @@ class Monitor:
             },
         }
 
+    def about(self) -> About:
+        """What the page says of this monitor itself."""
+        status, settings = self.vitals.store, self.settings.monitor
+        return About(
+            monitor=self.name,
+            version=package_version(),
+            leads=self._leads(),
+            trouble=self._own_trouble() or self.engine.sight.why_blind(self.clock.now()),
+            store_version=status.version if status else "",
+            alarms=status.alarms if status else (),
+            store_error=self.vitals.store_error,
+            lag_s=self.vitals.loop_lag_s,
+            grafana=settings.grafana_url,
+            runbooks=settings.runbooks_url,
+        )
+
     def not_ready(self) -> str:
         """Why nothing may be concluded from what this monitor sees, or ""."""
         return self._trouble(self.engine.snapshot(self.clock.now()))
 
     def _trouble(self, shown: dict[str, Any]) -> str:
+        return self._own_trouble() or str(shown["blind_reason"])
+
+    def _own_trouble(self) -> str:
+        """What the shell knows to be wrong with its sight."""
         if self.vitals.engine_failure:
             return f"decisions cannot be taken: {self.vitals.engine_failure}"
         if self.vitals.sight_lost or not self.vitals.listed:
             return self.vitals.sight_lost or "the store has not been listed yet"
-        return str(shown["blind_reason"])
+        return ""
 
     def alive(self) -> str:
         last = self.vitals.last_turn
@@ -185,6 +212,7 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
         if settings.monitor.listen:
             monitor.url = await monitor.pages.start(settings.monitor.listen)
             log.info("monitor %s: %s/state", monitor.name, monitor.url)
+            log.info("the page for people: %s/", monitor.url)
     except (BadSettings, BadName, PortTaken, StoreError) as error:
         return _refuse(str(error))
     try:

@@ -14,9 +14,9 @@ from recut_world import Tensor, changed, flip, save, tensor
 from typer.testing import CliRunner
 
 from rankpulse.cli.ckpt_diff import in_step, parts_of
-from rankpulse.cli.ckpt_progress import size
 from rankpulse.cli.ckpt_reshard import ranks
 from rankpulse.cli.main import app
+from rankpulse.core.words import size
 from rankpulse.trainer.checkpoint import reader, rotation
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import MANIFEST, digest_of

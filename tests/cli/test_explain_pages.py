@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankpulse.cli import advice, explain
-from rankpulse.cli.explain_sections import sections
-from rankpulse.core import causes_hang, diagnosis
+from rankpulse.cli import explain
+from rankpulse.core import causes_hang, diagnosis, todo
+from rankpulse.core.incident_sections import sections
 from rankpulse.core.records import Before, Counts, DumpRow, Finding, Incident, Member, Missing
 from rankpulse.core.snapshot import Loaders, Operation, Position, Rank
 from rankpulse.core.verdict import KINDS
@@ -50,24 +50,24 @@ def test_an_incident_that_was_corrected_since_keeps_its_own_headline() -> None:
 def test_every_class_that_a_verdict_or_an_incident_can_have_has_its_advice() -> None:
     of_incidents = {diagnosis.AGENT_CUT_OFF, diagnosis.OPERATOR_RESTART, diagnosis.DRAIN, diagnosis.BREAKER_OPEN}
     of_incidents.add(diagnosis.NON_FINITE)
-    assert {*KINDS, *of_incidents} <= advice.ADVICE.keys()
+    assert {*KINDS, *of_incidents} <= todo.ADVICE.keys()
 
 
-@pytest.mark.parametrize("signature", advice.CLOSER)
+@pytest.mark.parametrize("signature", todo.CLOSER)
 def test_advice_fits_what_the_culprit_does(signature: str) -> None:
     told = Incident(
         id="i", klass=signature.partition(":")[0], state="open", opened_at=0.0, run_uid="run-7", nodes=("n1",),
         action="page", culprits=(Member(1, "n1", 0, 4242, 1),), signature=signature,
     )  # fmt: skip
-    text = advice.next_step(told)
-    assert text != advice.next_step(msgspec.structs.replace(told, signature=""))
+    text = todo.next_step(told)
+    assert text != todo.next_step(msgspec.structs.replace(told, signature=""))
     assert "{" not in text
     assert told.klass in KINDS
 
 
 def test_closer_advice_is_about_what_a_diagnosis_can_say() -> None:
     told = "".join((Path(causes_hang.__file__)).read_text(encoding="utf-8"))
-    assert [name for name in advice.CLOSER if f'"{name.partition(":")[2]}"' not in told] == []
+    assert [name for name in todo.CLOSER if f'"{name.partition(":")[2]}"' not in told] == []
 
 
 @pytest.mark.parametrize("klass", KINDS)
@@ -76,7 +76,7 @@ def test_advice_names_what_it_is_about(klass: str) -> None:
         id="i", klass=klass, state="open", opened_at=0.0, run_uid="run-7", nodes=("n[1]",), action="page",
         culprits=(Member(1, "n[1]", 0, 4242, 1),),
     )  # fmt: skip
-    text = advice.next_step(told)
+    text = todo.next_step(told)
     assert text.isprintable()
     assert "{" not in text
 
@@ -102,7 +102,7 @@ def test_the_json_is_the_incident_with_its_finding() -> None:
     tree: dict[str, Any] = json.loads(json.dumps(explain.as_json(told, found)))
     assert (tree["id"], tree["klass"]) == (told.id, told.klass)
     assert msgspec.convert(tree["finding"], Finding) == found
-    assert tree["what_to_do"][0] == advice.next_step(told)
+    assert tree["what_to_do"][0] == todo.next_step(told)
     assert explain.as_json(*pages.death())["finding"] is None
 
 

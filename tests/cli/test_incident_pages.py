@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankpulse.cli import advice, explain, incidents, live, show
+from rankpulse.cli import explain, incidents, live, show
 from rankpulse.cli.doctor import OK, WARN, _clocks, _version, kernel_log, looks
+from rankpulse.core import todo
 from rankpulse.core.records import Beat, DeviceFault, Incident, Member, Trail
 
 INCIDENT = Incident(
@@ -67,23 +68,23 @@ def test_names_chosen_by_a_job_are_data(capsys: pytest.CaptureFixture[str]) -> N
     assert "llama [bold]7b[/bold]" in text
 
 
-@pytest.mark.parametrize("klass", [*advice.ADVICE, "a class of a later version"])
+@pytest.mark.parametrize("klass", [*todo.ADVICE, "a class of a later version"])
 @pytest.mark.parametrize("action", ["none", "adopt", "restart", "observe", "page"])
 def test_there_is_always_a_next_step(klass: str, action: str) -> None:
     incident = Incident(id="i", klass=klass, state="open", opened_at=0.0, run_uid="r", action=action)
-    step = advice.next_step(incident)
+    step = todo.next_step(incident)
     assert step
     assert "{" not in step
 
 
 def test_what_is_over_needs_nothing() -> None:
     closed = Incident(id="i", klass="worker_dead", state="closed", opened_at=0.0, outcome="recovered")
-    assert advice.next_step(closed).startswith("nothing")
+    assert todo.next_step(closed).startswith("nothing")
 
 
 def test_a_run_that_ended_with_its_incident_must_be_started_again() -> None:
     ended = Incident(id="i", klass="worker_dead", state="closed", opened_at=0.0, outcome="run_ended", action="page")
-    assert "start the job again" in advice.next_step(ended)
+    assert "start the job again" in todo.next_step(ended)
 
 
 def test_a_thousand_stalled_ranks_stay_readable(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rankpulse.cli.ckpt_progress import size
 from rankpulse.core import gpu_words, rank_words
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident, Missing
 from rankpulse.core.snapshot import Rank
 from rankpulse.core.stacks import ranks_in_words
+from rankpulse.core.words import size
 
 ROWS_MAX: Final = 4  # ranks that are told one by one
 LINES_MAX: Final = 12  # of a section

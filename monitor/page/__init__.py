@@ -1,0 +1,1 @@
+"""The on-call page: from a glance to HTML that needs no script, and its way to the browser."""
