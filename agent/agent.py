@@ -383,7 +383,7 @@ class Agent:
             old.close()
 
     def _metrics(self) -> Any:
-        return self._report.metrics(self._clock.monotonic(), self._arrivals.refused)
+        return self._report.metrics(self._clock.monotonic(), self._arrivals.refused, self._read_at)
 
     async def _scan_for_ever(self) -> None:
         while True:

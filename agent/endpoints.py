@@ -75,7 +75,8 @@ class Endpoints:
     async def _open_http(self) -> None:
         await _end(self._http)
         self._http = HttpServer(
-            CatalogueCollector((*catalogue.AGENT, *catalogue.GPU, *catalogue.HOST), self._metrics), self._report.health
+            CatalogueCollector((catalogue.BUILD, *catalogue.AGENT, *catalogue.GPU, *catalogue.HOST), self._metrics),
+            self._report.health,
         )
         await self._http.open(self._listen)
 

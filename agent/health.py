@@ -1,5 +1,6 @@
 """What the agent tells of its hardware: one record, when there is something to tell, and metrics of its own."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,15 @@ class HealthTold:
             "rankpulse_gpu_probes": {host: float(self.gpus.started)},
         }
         return around | own | gpu_told.samples(self.gpus.books.gpus.values(), self.host_name)
+
+    def read_at(self) -> dict[str, float]:
+        """When the machine was looked at last, and the last answer of the GPU that has been silent for longest.
+
+        Monotonic; minus infinity where that was never.
+        """
+        heard = (gpu.heard for gpu in self.gpus.books.gpus.values())
+        answered = [at for at in heard if at is not None]
+        return {"host": self.host.looked_at, "gpu": min(answered, default=-math.inf)}
 
     def show(self, _uid: int) -> dict[str, Any]:
         """For who asks on the socket of the node."""

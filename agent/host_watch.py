@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ class HostWatch:
     root: str = "/"
     clock_error_s: float | None = None  # by the kernel's own estimate; None: nobody keeps it in time
     pressure: float | None = None
+    looked_at: float = -math.inf  # at the kernel's answers, last; monotonic
     ports: dict[str, Port] = field(default_factory=dict)  # as they were seen last
     _ports: Ports = field(default_factory=Ports)
     _links: Ports = field(default_factory=Ports)
@@ -53,6 +55,7 @@ class HostWatch:
     def at_once(self) -> None:
         """Answers of the kernel alone."""
         books = self.books
+        self.looked_at = books.clock.monotonic()
         self.pressure = host_rules.pressure(_text(os.path.join(self.root, "proc/pressure/memory")))
         before = "memory_pressure" in {finding.what for finding in books.book.open}
         books.of_host("memory_pressure", host_rules.of_pressure(self.pressure, before=before))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
@@ -39,6 +39,7 @@ class HttpServer:
     def __init__(self, collector: Collector, health: Callable[[], Mapping[str, Any]]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
         self._health = health
         self._runner: web.AppRunner | None = None
 

@@ -1,5 +1,7 @@
 """The agent's own account of itself: answers on the local socket, health, metrics."""
 
+import math
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,8 +50,8 @@ class Report:
             "capabilities": dict(self.capabilities),
         }
 
-    def metrics(self, now: float, refused: int) -> dict[str, Samples]:
-        """Samples by metric name, as named in `core.catalogue.AGENT` and `GPU`."""
+    def metrics(self, now: float, refused: int, slots_read_at: float = -math.inf) -> dict[str, Samples]:
+        """Samples by metric name, as named in `core.catalogue.AGENT` and `GPU`. slots_read_at: all of them, last."""
         node, figures = (self.node,), self.publisher.figures
         single = {
             "incarnation": self.publisher.inc,
@@ -69,6 +71,11 @@ class Report:
         samples["rankpulse_agent_capability"] = {
             (self.node, source): float(state == "ok") for source, state in self.capabilities.items()
         }
+        read_at = {"slots": slots_read_at, **self.hardware.read_at()}
+        samples["rankpulse_agent_source_age_seconds"] = {
+            (self.node, source): now - at for source, at in read_at.items() if math.isfinite(at)
+        }
+        samples["rankpulse_build_info"] = {("agent", hosts.version(), platform.python_version()): 1}
         samples["rankpulse_agent_probes"] = {(self.node, result): n for result, n in self.probes.items()}
         return samples | self.numbers.samples(self.node) | self.hardware.samples()
 

@@ -7,11 +7,31 @@ class Metric(NamedTuple):
     """`name` without the `_total` that counters get on the wire; `unit` is the name's suffix or empty."""
 
     name: str
-    type: str  # gauge | counter
+    type: str  # gauge | counter | histogram
     labels: tuple[str, ...]
     unit: str
     help: str
 
+
+BUILD: Final = Metric(
+    "rankpulse_build_info",
+    "gauge",
+    ("component", "version", "python_version"),
+    "",
+    "Always 1; which version of rankpulse this process is, and of Python.",
+)
+
+SHARED: Final = (  # on the page of an agent and of a monitor alike; `process_…` as prometheus-client makes them
+    BUILD,
+    Metric("process_resident_memory_bytes", "gauge", (), "bytes", "Resident memory size in bytes."),
+    Metric("process_virtual_memory_bytes", "gauge", (), "bytes", "Virtual memory size in bytes."),
+    Metric(
+        "process_start_time_seconds", "gauge", (), "seconds", "Start time of the process since unix epoch in seconds."
+    ),
+    Metric("process_cpu_seconds", "counter", (), "seconds", "Total user and system CPU time spent in seconds."),
+    Metric("process_open_fds", "gauge", (), "", "Number of open file descriptors."),
+    Metric("process_max_fds", "gauge", (), "", "Maximum number of open file descriptors."),
+)
 
 AGENT: Final = (
     Metric("rankpulse_agent_info", "gauge", ("node", "version"), "", "Always 1; which agent this is."),
@@ -36,6 +56,13 @@ AGENT: Final = (
         ("node", "source"),
         "",
         "1 when the source works, 0 when it is missing; `state` in the store says why.",
+    ),
+    Metric(
+        "rankpulse_agent_source_age_seconds",
+        "gauge",
+        ("node", "source"),
+        "seconds",
+        "Seconds since this source last answered: slots of ranks, the host, GPUs; one that is not asked has no sample.",
     ),
     Metric("rankpulse_agent_orders_done", "counter", ("node",), "", "Orders carried out on this node."),
     Metric(
@@ -144,6 +171,28 @@ MONITOR: Final = (
         "Direct looks at agents: answered, accepted, refused, silent, or unable to look.",
     ),
     Metric("rankpulse_monitor_probe_seconds", "gauge", (), "seconds", "How long the last direct look took."),
+    Metric(
+        "rankpulse_monitor_tick_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "How long this monitor took to fold what had come and to decide, by turn of its loop.",
+    ),
+    Metric(
+        "rankpulse_monitor_echo_age_seconds",
+        "gauge",
+        (),
+        "seconds",
+        "Seconds since this monitor's own key last came back through the watch: how fresh all that it sees is.",
+    ),
+    Metric(
+        "rankpulse_store_write_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "How long the store took to acknowledge this monitor's own key, written every second.",
+    ),
+    Metric("rankpulse_store_status_age_seconds", "gauge", (), "seconds", "Seconds since the store told its status."),
     Metric("rankpulse_store_db_bytes", "gauge", (), "bytes", "Size of the store's database."),
     Metric("rankpulse_store_revision", "gauge", (), "", "Revision of the store when it was last asked."),
     Metric("rankpulse_store_alarms", "gauge", (), "", "Alarms raised in the store (NOSPACE, CORRUPT)."),
@@ -291,6 +340,34 @@ MONITOR: Final = (
     Metric("rankpulse_incidents_paging", "gauge", ("class",), "", "Open incidents that wait for a person."),
     Metric("rankpulse_incidents", "counter", ("class",), "", "Incidents opened since this monitor started."),
     Metric(
+        "rankpulse_incidents_closed",
+        "counter",
+        ("class", "outcome"),
+        "",
+        "Incidents that were over, since this monitor started: recovered, passed, run_ended or superseded.",
+    ),
+    Metric(
+        "rankpulse_incidents_on_rung",
+        "gauge",
+        ("rung",),
+        "",
+        "Open incidents by how far their action has come: none, order, kill, webhook, page.",
+    ),
+    Metric(
+        "rankpulse_incident_opened_timestamp_seconds",
+        "gauge",
+        ("incident", "class", "run_uid", "node", "action", "rung"),
+        "seconds",
+        "When an incident was opened that is still open, in UTC; at most fifty, the newest.",
+    ),
+    Metric(
+        "rankpulse_orders",
+        "counter",
+        ("kind",),
+        "",
+        "Orders that came to stand in the store since this monitor started: restart, kill, release or collect.",
+    ),
+    Metric(
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
     ),
     Metric("rankpulse_cordons", "gauge", (), "", "Nodes that no round is to include."),
@@ -397,16 +474,65 @@ MONITOR: Final = (
     ),
     Metric(
         "rankpulse_time_to_detect_seconds",
-        "gauge",
+        "histogram",
         ("class",),
         "seconds",
-        "Fault to incident, of the last incident of the class.",
+        "First evidence of the fault to incident, of incidents opened since this monitor started.",
     ),
     Metric(
         "rankpulse_time_to_recover_seconds",
-        "gauge",
+        "histogram",
         ("class",),
         "seconds",
-        "Incident to first step of all ranks, of the last incident of the class.",
+        "Incident to first step of all ranks, of incidents from which a run recovered since this monitor started.",
+    ),
+    Metric(
+        "rankpulse_ledger_counted_timestamp_seconds",
+        "gauge",
+        (),
+        "seconds",
+        "Up to when running time stands in the ledger, in UTC.",
+    ),
+    Metric(
+        "rankpulse_lemons",
+        "gauge",
+        ("kind",),
+        "",
+        "Nodes and GPUs that fail more often than the rest: at least three failures, false discovery rate 5 %.",
+    ),
+    Metric(
+        "rankpulse_lemon_failure_ratio",
+        "gauge",
+        ("kind", "name"),
+        "ratio",
+        "How many times as often it fails as all others: the ten nodes and ten GPUs that stand out most.",
+    ),
+    Metric(
+        "rankpulse_lemon_false_discovery_ratio",
+        "gauge",
+        ("kind", "name"),
+        "ratio",
+        "The smallest false discovery rate at which it would be called a lemon, of the same.",
+    ),
+    Metric(
+        "rankpulse_failure_trend",
+        "gauge",
+        ("verdict",),
+        "",
+        "1 for what the failure rate does, by GPU time: constant, falling, rising, bursts, or too_few to tell.",
+    ),
+    Metric(
+        "rankpulse_failure_trend_p_ratio",
+        "gauge",
+        ("test",),
+        "ratio",
+        "Chance of so much of a trend or more at a constant rate: laplace, lewis_robinson, mil_hdbk_189c.",
+    ),
+    Metric(
+        "rankpulse_failure_trend_beta",
+        "gauge",
+        ("bound",),
+        "",
+        "Shape of the power law of failures: 1 at a constant rate, above where they become more; best, low, high.",
     ),
 )

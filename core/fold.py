@@ -28,6 +28,7 @@ from rankpulse.core.fold_outbox import OutboxFolder
 from rankpulse.core.incidents import PASSED, Book
 from rankpulse.core.keys import Keys
 from rankpulse.core.ledger_book import LedgerBook
+from rankpulse.core.ledger_scores import LedgerScores
 from rankpulse.core.modes import Modes
 from rankpulse.core.settings import Settings
 from rankpulse.core.suspects import BLIND, LEFT
@@ -67,6 +68,7 @@ class Folder:
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.ledger = LedgerBook(keys)
+        self.ledger_scores = LedgerScores(self.ledger)
         self.exposure = Exposure(settings.detect.heartbeat_interval_s, self.ledger.day)
         self.beats = BeatFolder(self.fleet, settings.detect, self.fold)
         believed = settings.gpu.believe_injected

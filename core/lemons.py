@@ -10,7 +10,7 @@ exclude.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankpulse.core.distributions import binomial_at_least
 from rankpulse.core.estimators import LEVEL, Bounds, share
@@ -35,26 +35,42 @@ class Score:
     why: str
 
 
-def scores(seen: Mapping[str, tuple[int, float]], *, fdr: float = FDR, times: float = 1.0) -> tuple[Score, ...]:
+class Quiet(NamedTuple):
+    """Those that have not failed, all together: what they were exposed to counts, and none of them needs a score."""
+
+    number: int = 0
+    exposure: float = 0.0
+
+
+NONE: Final = Quiet()
+
+
+def scores(
+    seen: Mapping[str, tuple[int, float]], *, quiet: Quiet = NONE, fdr: float = FDR, times: float = 1.0
+) -> tuple[Score, ...]:
     """Worst first. seen: failures and exposure by name. times: how many times the others' rate is still no matter.
 
-    Nothing exposed has no score. Failures are those whose fault it was: victims of a cascade are not counted.
+    Nothing exposed has no score. Failures are those whose fault it was: victims of a cascade are not counted. `quiet`
+    gives the others the same scores as if each of them stood in `seen`, at a small part of the work.
     """
     count = sum(failures for failures, _ in seen.values())
-    whole = sum(exposure for _, exposure in seen.values())
+    whole = sum(exposure for _, exposure in seen.values()) + quiet.exposure
     drawn = [(name, *one, _p(*one, count, whole, times)) for name, one in seen.items() if one[1] > 0]
-    qs = benjamini_hochberg([p for *_, p in drawn])
+    qs = benjamini_hochberg([p for *_, p in drawn], quiet.number)
     odds = {failures: share(failures, count, LEVEL) for failures in {one[1] for one in drawn}}
     found = (_score(*one, q, count, whole, odds[one[1]], fdr) for one, q in zip(drawn, qs, strict=True))
     return tuple(sorted(found, key=lambda score: (score.p, -score.failures, score.name)))
 
 
-def benjamini_hochberg(ps: list[float]) -> list[float]:
-    """The q-value of each p-value, in the order given: the smallest false discovery rate at which it is a discovery."""
+def benjamini_hochberg(ps: list[float], ones: int = 0) -> list[float]:
+    """The q-value of each p-value, in the order given: the smallest false discovery rate at which it is a discovery.
+
+    ones: so many more were tested whose p-value is 1.
+    """
     order = sorted(range(len(ps)), key=lambda i: ps[i], reverse=True)
     qs, least = [1.0] * len(ps), 1.0
     for passed, i in enumerate(order):
-        least = min(least, ps[i] * len(ps) / (len(ps) - passed))
+        least = min(least, ps[i] * (len(ps) + ones) / (len(ps) - passed))
         qs[i] = least
     return qs
 

@@ -14,7 +14,7 @@ from rankpulse.core.ledger_sums import OfRun, Totals, summed
 from rankpulse.core.lemons import Score
 from rankpulse.core.records import LedgerDay, LedgerEntry, RunAdvice
 from rankpulse.core.review_days import DAY_S, Column, Span, by_day, columns, instants, midnight
-from rankpulse.core.review_suspects import gpus, nodes
+from rankpulse.core.review_suspects import Exposed, gpus, nodes
 from rankpulse.core.trend import Trend, trend
 
 HOUR_S: Final = 3600.0
@@ -97,6 +97,9 @@ def review(told: Told, begin: float, end: float) -> Review:
     failures = [entry for entry in entries if interrupts(entry)]
     gpu_h = totals.gpu_s / HOUR_S
     placed = instants(failures, days)
+    exposed = Exposed()
+    for day in days:
+        exposed.add(day)
     return Review(
         begin=span.begin or _first(days, entries, end),
         end=end,
@@ -114,8 +117,8 @@ def review(told: Told, begin: float, end: float) -> Review:
         incidents=_costs((*entries, *told.open_), told.summaries),
         detect_s=_known(one.time_to_detect_s for one in failures),
         recover_s=_known(one.time_to_recover_s for one in failures),
-        nodes=nodes(failures, days),
-        gpus=gpus(failures, days),
+        nodes=nodes(failures, exposed),
+        gpus=gpus(failures, exposed),
         trend=trend(placed, gpu_h) if gpu_h > 0 else None,
         columns=columns(failures, days, span),
         before=_before(told, span),

@@ -2,6 +2,7 @@
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -62,7 +63,8 @@ def instants(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay]) -> list
         start = midnight(name)
         pieces.append(_Piece(start, max(min(at, start + DAY_S), start + 1.0), whole, gpu_s / 3600))
         whole += gpu_s / 3600
-    return [_placed(one.fault_at or one.opened_at, pieces, whole) for one in failures]
+    ends = [piece.end for piece in pieces]
+    return [_placed(one.fault_at or one.opened_at, pieces, ends, whole) for one in failures]
 
 
 def columns(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay], span: Span) -> tuple[Column, ...]:
@@ -91,9 +93,10 @@ def _merged(days: Sequence[LedgerDay]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _placed(at: float, pieces: Sequence[_Piece], whole: float) -> float:
-    for piece in pieces:
-        if at < piece.end:
-            part = max(at - piece.begin, 0.0) / (piece.end - piece.begin)
-            return min(piece.before_h + part * piece.gpu_h, whole)
-    return whole
+def _placed(at: float, pieces: Sequence[_Piece], ends: Sequence[float], whole: float) -> float:
+    number = bisect_right(ends, at)
+    if number == len(pieces):
+        return whole
+    piece = pieces[number]
+    part = max(at - piece.begin, 0.0) / (piece.end - piece.begin)
+    return min(piece.before_h + part * piece.gpu_h, whole)

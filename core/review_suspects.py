@@ -2,53 +2,78 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from rankpulse.core.ledger import GPU, NETWORK, NODE, NVLINK
-from rankpulse.core.lemons import Score, scores
+from rankpulse.core.lemons import Quiet, Score, scores
 from rankpulse.core.records import LedgerDay, LedgerEntry
 
 OF_MACHINES: Final = (GPU, NVLINK, NODE, NETWORK)  # what a program or a person did speaks against no machine
 GPUS_MAX: Final = 64  # of one node, whatever a record says
 
 
-def nodes(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay]) -> tuple[Score, ...]:
+@dataclass(slots=True)
+class Part:
+    """What one node was exposed to. gpus: how many it has, by its busiest day."""
+
+    node_s: float = 0.0
+    gpu_s: float = 0.0
+    gpus: int = 0
+
+
+@dataclass(slots=True)
+class Exposed:
+    """The exposure of every node over some days: added day by day, and taken off again when a day changes or goes."""
+
+    nodes: dict[str, Part] = field(default_factory=dict)
+
+    def add(self, day: LedgerDay) -> None:
+        for name, share in day.nodes.items():
+            part = self.nodes.get(name)
+            if part is None:
+                part = self.nodes[name] = Part()
+            part.node_s += share.node_s
+            part.gpu_s += share.gpu_s
+            if share.node_s > 0:
+                part.gpus = max(part.gpus, math.ceil(min(share.gpu_s / share.node_s - 0.05, GPUS_MAX)))
+
+    def take_off(self, day: LedgerDay) -> None:
+        """A day that was added. How many GPUs a node has, once seen, is not forgotten."""
+        for name, share in day.nodes.items():
+            part = self.nodes[name]
+            part.node_s, part.gpu_s = max(part.node_s - share.node_s, 0.0), max(part.gpu_s - share.gpu_s, 0.0)
+
+
+def nodes(failures: Sequence[LedgerEntry], exposed: Exposed) -> tuple[Score, ...]:
     """Worst first, those that failed at all. Exposure is the time in which a node was heard, in hours."""
     counts = Counter(one.node for one in failures if one.node and one.component in OF_MACHINES)
-    hours: Counter[str] = Counter()
-    for day in days:
-        for name, share in day.nodes.items():
-            hours[name] += share.node_s / 3600  # type: ignore[assignment]
-    return _failed(scores({name: (counts[name], float(h)) for name, h in hours.items()}) if counts else ())
+    seen = {name: (count, exposed.nodes[name].node_s / 3600) for name, count in counts.items() if name in exposed.nodes}
+    return scores(seen, quiet=_quiet(part.node_s for name, part in exposed.nodes.items() if name not in seen))
 
 
-def gpus(failures: Sequence[LedgerEntry], days: Sequence[LedgerDay]) -> tuple[Score, ...]:
+def gpus(failures: Sequence[LedgerEntry], exposed: Exposed) -> tuple[Score, ...]:
     """Likewise, as `node/index`. The ledger counts by node, so each GPU of a node is taken to have run as long."""
-    counts = Counter((one.node, one.gpu) for one in failures if one.node and one.component == GPU and one.gpu >= 0)
-    if not counts:
-        return ()
-    seen: dict[str, tuple[int, float]] = {}
-    for node, (number, hours) in _exposed(counts, days).items():
-        for gpu in range(number):
-            seen[f"{node}/{gpu}"] = counts[node, gpu], hours / number
-    return _failed(scores(seen))
-
-
-def _exposed(counts: Mapping[tuple[str, int], int], days: Sequence[LedgerDay]) -> dict[str, tuple[int, float]]:
-    """By node: how many GPUs, by the busiest day and the highest that failed; and their hours together."""
-    found: dict[str, tuple[int, float]] = {}
-    for day in days:
-        for node, share in day.nodes.items():
-            number, hours = found.get(node, (0, 0.0))
-            busy = math.ceil(min(share.gpu_s / share.node_s - 0.05, GPUS_MAX)) if share.node_s > 0 else 0
-            found[node] = max(number, busy), hours + share.gpu_s / 3600
+    counts = Counter((one.node, one.gpu) for one in failures if one.node in exposed.nodes and _whose(one))
+    highest, failed = dict[str, int](), Counter(node for node, _ in counts)
     for node, gpu in counts:
-        if node in found:
-            number, hours = found[node]
-            found[node] = max(number, min(gpu + 1, GPUS_MAX)), hours
-    return found
+        highest[node] = max(highest.get(node, 0), gpu + 1)
+    number = {node: max(exposed.nodes[node].gpus, top) for node, top in highest.items()}
+    hours = {node: exposed.nodes[node].gpu_s / 3600 / number[node] for node in number}
+    quiet_h = [(number[node] - failed[node], hours[node]) for node in number if hours[node] > 0]
+    others = [part for name, part in exposed.nodes.items() if name not in number and part.gpus and part.gpu_s > 0]
+    quiet = Quiet(
+        sum(count for count, _ in quiet_h) + sum(part.gpus for part in others),
+        sum(count * h for count, h in quiet_h) + sum(part.gpu_s for part in others) / 3600,
+    )
+    return scores({f"{node}/{gpu}": (count, hours[node]) for (node, gpu), count in counts.items()}, quiet=quiet)
 
 
-def _failed(all_: tuple[Score, ...]) -> tuple[Score, ...]:
-    return tuple(score for score in all_ if score.failures)
+def _whose(one: LedgerEntry) -> bool:
+    return one.component == GPU and 0 <= one.gpu < GPUS_MAX
+
+
+def _quiet(seconds: Iterable[float]) -> Quiet:
+    heard = [s for s in seconds if s > 0]
+    return Quiet(len(heard), sum(heard) / 3600)

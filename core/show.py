@@ -38,6 +38,7 @@ def snapshot(engine: "Engine", now: float) -> dict[str, Any]:
         "blind": sight.blind(now),
         "blind_reason": sight.why_blind(now),
         "blind_seconds_total": round(sight.blind_s, 3),
+        "echo_age_s": round(now - sight.canary_at, 3) if math.isfinite(sight.canary_at) else None,
         "actions_stopped": actions_stopped(engine, now),
         "conviction": conviction(engine),
         "events": {kind.__name__: count for kind, count in folder.counts.items()},

@@ -16,6 +16,8 @@ from rankpulse.core.estimators import LEVEL, Bounds
 
 ALPHA: Final = 0.05
 FEWEST: Final = 5
+CONSTANT, FALLING, RISING, BURSTS, TOO_FEW = "constant", "falling", "rising", "bursts", "too_few"
+VERDICTS: Final = (CONSTANT, FALLING, RISING, BURSTS, TOO_FEW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def trend(instants: Sequence[float], watched: float, alpha: float = ALPHA) -> Tr
     if times and not 0 <= times[0] <= times[-1] <= watched:
         raise ValueError(f"failures lie outside the time watched, 0 to {watched}")
     if len(times) < FEWEST:
-        return Trend(len(times), 0.0, 1.0, 0.0, 1.0, 1.0, Bounds(0.0, math.inf), 1.0, "too_few")
+        return Trend(len(times), 0.0, 1.0, 0.0, 1.0, 1.0, Bounds(0.0, math.inf), 1.0, TOO_FEW)
     u = laplace(times, watched)
     robust = u / _variation(times)
     beta, bounds, p = crow_amsaa(times, watched)
@@ -79,7 +81,7 @@ def _variation(times: Sequence[float]) -> float:
 
 def _verdict(u: float, p: float, robust_p: float, alpha: float) -> str:
     if p > alpha:
-        return "constant"
+        return CONSTANT
     if robust_p > alpha:
-        return "bursts"
-    return "rising" if u > 0 else "falling"
+        return BURSTS
+    return RISING if u > 0 else FALLING

@@ -7,7 +7,11 @@ in the present form here, and what it leaves empty is left out.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+import attr
 from grafanalib import core as g
+
+from rankpulse.dashboards import links as to
+from rankpulse.dashboards.promql import Ask
 
 SCHEMA: Final = 39  # Grafana 10 and later
 WIDTH: Final = 24
@@ -24,6 +28,31 @@ class Query(NamedTuple):
     name: str = ""
 
 
+@attr.s
+class _Heatmap(g.Panel):  # type: ignore[misc]
+    """grafanalib's is that of long gone versions."""
+
+    unit: str = attr.ib(default="s")
+
+    def to_json_data(self) -> Any:
+        options = {
+            "calculate": False,
+            "cellGap": 1,
+            "color": {
+                "mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange",
+                "reverse": False,
+            },
+            "exemplars": {"color": "rgba(255,0,255,0.7)"},
+            "filterValues": {"le": 1e-9},
+            "legend": {"show": True},
+            "rowsFrame": {"layout": "auto"},
+            "showValue": "never",
+            "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": False},
+            "yAxis": {"axisPlacement": "left", "unit": self.unit, "reverse": False},
+        }  # fmt: skip
+        return self.panel_json({"type": "heatmap", "options": options})
+
+
 class Block(NamedTuple):
     """A row of the dashboard: its headline and its panels in reading order."""
 
@@ -31,8 +60,8 @@ class Block(NamedTuple):
     panels: Sequence[Any]
 
 
-def _targets(queries: Iterable[Query], *, instant: bool = False) -> list[Any]:
-    form = "table" if instant else "time_series"
+def _targets(queries: Iterable[Query], *, instant: bool = False, form: str = "time_series") -> list[Any]:
+    form = "table" if instant else form
     return [
         g.Target(
             expr=query.expr,
@@ -47,9 +76,13 @@ def _targets(queries: Iterable[Query], *, instant: bool = False) -> list[Any]:
     ]
 
 
-def _thresholds(steps: Steps) -> dict[str, Any]:
+def _defaults(steps: Steps, queries: Iterable[Query] = (), **more: Any) -> dict[str, Any]:
+    """What holds for all fields: thresholds, and where a click on a series leads, by the labels that it is named by."""
     shown = [{"color": color, "value": value} for value, color in steps]
-    return {"fieldConfig": {"defaults": {"thresholds": {"mode": "absolute", "steps": shown}}}}
+    made: dict[str, Any] = {"thresholds": {"mode": "absolute", "steps": shown}, **more}
+    if led := to.of_series(query.legend for query in queries):
+        made["links"] = led
+    return {"fieldConfig": {"defaults": made}}
 
 
 def says(words: dict[int, tuple[str, str]]) -> list[dict[str, Any]]:
@@ -72,6 +105,7 @@ def stat(
     none: str = "no data",
     text: str = "value",
     decimals: int | None = None,
+    runbook: str = "",
     size: tuple[int, int] = (3, 4),
 ) -> Any:
     """One number, read from across the room."""
@@ -88,8 +122,9 @@ def stat(
         textMode=text,
         colorMode="background" if len(steps) > 1 or words else "value",
         graphMode="none",
+        links=to.runbook(runbook),
         gridPos=size,
-        extraJson=_thresholds(steps),
+        extraJson=_defaults(steps),
     )
 
 
@@ -104,6 +139,8 @@ def graph(
     stepped: bool = False,
     overrides: list[dict[str, Any]] | None = None,
     top: int | None = None,
+    words: list[dict[str, Any]] | None = None,
+    runbook: str = "",
     size: tuple[int, int] = (8, 7),
 ) -> Any:
     """How something went over time; thresholds are drawn as lines. `bars`: increases over `$__interval` each."""
@@ -128,19 +165,49 @@ def graph(
         thresholdsStyleMode="dashed" if len(steps) > 1 else "off",
         maxDataPoints=None,
         interval="1m" if bars else None,  # at least: an increase needs some scrapes
+        mappings=words or [],
+        links=to.runbook(runbook),
         gridPos=size,
-        extraJson=_thresholds(steps),
+        extraJson=_defaults(steps, queries),
     )
 
 
-def table(title: str, why: str, *queries: Query, links: dict[str, str], none: str, size: tuple[int, int]) -> Any:
-    """One line per thing: the queries share their labels, each adds a column. `links`: column -> where it leads."""
+def heatmap(title: str, why: str, query: Query, *, unit: str = "s", size: tuple[int, int] = (12, 8)) -> Any:
+    """How many lay in which bucket of a histogram, over time."""
+    return _Heatmap(
+        title=title,
+        description=why,
+        dataSource=SOURCE,
+        targets=_targets([query], form="heatmap"),
+        interval="1m",
+        maxDataPoints=None,
+        unit=unit,
+        gridPos=size,
+        extraJson=_defaults(((None, GREEN),), unit=unit),
+    )
+
+
+def table(
+    title: str,
+    why: str,
+    *queries: Query,
+    links: dict[str, str],
+    none: str,
+    size: tuple[int, int],
+    hide: Sequence[str] = (),
+    runbook: str = "",
+) -> Any:
+    """One line per thing: the queries share their labels, each adds a column. `links`: column -> where it leads.
+
+    A column whose name ends with "for" is a duration, one that ends with "seen" a time in UTC milliseconds.
+    """
     columns = {f"Value #{chr(ord('A') + index)}": query.name for index, query in enumerate(queries) if query.name}
     hidden = [f"Value #{chr(ord('A') + index)}" for index, query in enumerate(queries) if not query.name]
     units = [
-        {"matcher": {"id": "byName", "options": name}, "properties": [{"id": "unit", "value": "s"}]}
+        {"matcher": {"id": "byName", "options": name}, "properties": [{"id": "unit", "value": unit}]}
         for name in columns.values()
-        if name.endswith(" for")
+        for end, unit in ((" for", "s"), (" seen", "dateTimeAsIso"))
+        if name.endswith(end)
     ]
     led = [
         {
@@ -149,7 +216,7 @@ def table(title: str, why: str, *queries: Query, links: dict[str, str], none: st
         }
         for column, url in links.items()
     ]
-    order = {"excludeByName": dict.fromkeys(["Time", *hidden], True), "renameByName": columns, "indexByName": {}}
+    order = {"excludeByName": dict.fromkeys(["Time", *hidden, *hide], True), "renameByName": columns, "indexByName": {}}
     return g.Table(
         title=title,
         description=why,
@@ -159,6 +226,7 @@ def table(title: str, why: str, *queries: Query, links: dict[str, str], none: st
         overrides=[*units, *led],
         gridPos=size,
         span=None,
+        links=to.runbook(runbook),
         thresholds=[{"color": GREY, "value": None}],
         extraJson={"fieldConfig": {"defaults": {"noValue": none, "unit": "none"}}},
     )
@@ -187,9 +255,21 @@ def datasource() -> dict[str, Any]:
     return {**made, "current": {}}
 
 
-def link(title: str, uid: str) -> Any:
-    """A link to another dashboard of ours, with time range and variables."""
-    return g.DashboardLink(title=title, type="link", uri=f"/d/{uid}", icon="dashboard", keepTime=True, includeVars=True)
+def annotations(ask: Ask) -> dict[str, Any]:
+    """What happened, across all panels: incidents for as long as they were open, and restarts."""
+    opened = ask.leader("rankpulse_incident_opened_timestamp_seconds", "class, incident, node, run_uid")
+    restarts = f"max by (by) (increase({ask('rankpulse_restarts')}[$__interval])) > 0"
+    return {
+        "list": [
+            _annotation("Incidents", RED, opened, "{{class}}", "{{incident}} {{node}} {{run_uid}}", "class"),
+            _annotation("Restarts", BLUE, restarts, "restart by {{by}}", "", "by"),
+        ]
+    }
+
+
+def _annotation(name: str, color: str, expr: str, title: str, text: str, tags: str) -> dict[str, Any]:
+    asked = {"expr": expr, "step": "60s", "titleFormat": title, "textFormat": text, "tagKeys": tags}
+    return {"datasource": SOURCE, "enable": True, "hide": False, "iconColor": color, "name": name, **asked}
 
 
 def placed(blocks: Iterable[Block]) -> list[Any]:
@@ -209,12 +289,10 @@ def placed(blocks: Iterable[Block]) -> list[Any]:
     return made
 
 
-def dashboard(
-    uid: str, title: str, why: str, variables: list[dict[str, Any]], links: list[Any], blocks: Iterable[Block]
-) -> dict[str, Any]:
-    """The whole dashboard as plain values."""
+def dashboard(uid: str, why: str, ask: Ask, variables: list[dict[str, Any]], blocks: Iterable[Block]) -> dict[str, Any]:
+    """The whole dashboard as plain values. `ask`: in the scope of its annotations."""
     made = g.Dashboard(
-        title=title,
+        title=f"rankpulse: {to.BOARDS[uid]}",
         uid=uid,
         description=why,
         tags=["rankpulse"],
@@ -223,12 +301,12 @@ def dashboard(
         refresh="10s",
         schemaVersion=SCHEMA,
         graphTooltip=1,
-        links=links,
+        links=to.between(uid),
         templating=g.Templating([datasource(), *variables]),
         panels=placed(blocks),
     ).auto_panel_ids()
     plain: dict[str, Any] = _plain(made)
-    return plain
+    return {**plain, "annotations": annotations(ask)}
 
 
 def _plain(value: Any) -> Any:

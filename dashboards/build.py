@@ -16,14 +16,10 @@ HEAD: Final = "# Made by `make dashboards` from dashboards/rules.py: change it t
 
 def built() -> dict[str, bytes]:
     """Every file by its path below the folder."""
-    from rankpulse.dashboards import fleet, reliability, run
+    from rankpulse.dashboards import fleet, incidents, itself, node, reliability, run
 
-    boards = {
-        "rankpulse-fleet.json": fleet.build(),
-        "rankpulse-reliability.json": reliability.build(),
-        "rankpulse-run.json": run.build(),
-    }
-    files = {name: json.dumps(board, indent=1, sort_keys=True) + "\n" for name, board in boards.items()}
+    boards = [one.build() for one in (fleet, incidents, itself, node, reliability, run)]
+    files = {f"{board['uid']}.json": json.dumps(board, indent=1, sort_keys=True) + "\n" for board in boards}
     files["rules/rankpulse.yml"] = HEAD + as_yaml(rules.build())
     return {name: text.encode() for name, text in files.items()}
 

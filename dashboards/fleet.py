@@ -3,24 +3,21 @@
 from typing import Any, Final
 
 from rankpulse.dashboards import board as b
+from rankpulse.dashboards import links as to
 from rankpulse.dashboards import machines
 from rankpulse.dashboards.board import GREEN, RED, YELLOW, Block, Query
 from rankpulse.dashboards.machines import NODE, ask
 from rankpulse.dashboards.promql import or_zero
 
-UID: Final = "rankpulse-fleet"
 GOOD_AT_ZERO: Final = ((None, GREEN), (1, RED))
-ROW: Final = (
-    "/d/rankpulse-run?${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}&var-run=${__value.raw}"
-)
 
 
 def build() -> dict[str, Any]:
     """The dashboard as plain values."""
     return b.dashboard(
-        UID,
-        "rankpulse: fleet",
+        to.FLEET,
         "Is anything wrong, and can what stands here be trusted? For whoever is on call.",
+        ask,
         [
             b.variable("cluster", "Cluster", "label_values(rankpulse_monitor_info, cluster)", every=True),
             b.variable(
@@ -30,17 +27,7 @@ def build() -> dict[str, Any]:
                 every=True,
             ),
         ],
-        [b.link("Runs", "rankpulse-run"), b.link("Reliability", "rankpulse-reliability")],
-        [
-            _trust(),
-            _wrong(),
-            _history(),
-            _runs(),
-            machines.nodes(),
-            machines.agents(),
-            machines.store(),
-            machines.monitors(),
-        ],
+        [_trust(), _wrong(), _history(), _runs(), machines.nodes()],
     )
 
 
@@ -59,6 +46,7 @@ def _trust() -> Block:
                 Query(leading),
                 words=b.says({0: ("NOBODY LEADS", RED), 1: ("yes", GREEN)}),
                 steps=((None, RED), (1, GREEN), (2, YELLOW)),
+                runbook="RankpulseNoLeader",
             ),
             b.stat(
                 "Can it see?",
@@ -66,6 +54,7 @@ def _trust() -> Block:
                 "gives no orders. Usually etcd, or the path to it. Nobody leading counts as blind.",
                 Query(blind),
                 words=b.says({0: ("sighted", GREEN), 1: ("BLIND", RED), 2: ("NO LEADER", RED)}),
+                runbook="RankpulseBlind",
             ),
             b.stat(
                 "May it act?",
@@ -80,12 +69,14 @@ def _trust() -> Block:
                         3: ("BREAKER OPEN", RED),
                     }
                 ),
+                runbook="RankpulseBreakerOpen",
             ),
             b.stat(
                 "Monitors",
                 "Monitors that answer Prometheus. With one there is nobody to take over.",
                 Query(or_zero(f"count({ask('rankpulse_monitor_info')})")),
                 steps=((None, RED), (1, YELLOW), (2, GREEN)),
+                runbook="RankpulseMonitorDown",
             ),
             b.stat(
                 "Agents",
@@ -93,12 +84,14 @@ def _trust() -> Block:
                 "still do its work.",
                 Query(or_zero(f"count({ask('rankpulse_agent_info')})")),
                 steps=((None, RED), (1, GREEN)),
+                runbook="RankpulseAgentNotScraped",
             ),
             b.stat(
                 "Store alarms",
                 "Alarms that etcd itself has raised: NOSPACE (it refuses all writes) or CORRUPT.",
                 Query(or_zero(f"max({ask('rankpulse_store_alarms')})")),
                 steps=GOOD_AT_ZERO,
+                runbook="RankpulseStoreAlarm",
             ),
             b.stat(
                 "Alerts firing",
@@ -112,6 +105,7 @@ def _trust() -> Block:
                 Query(or_zero(f"max(increase({ask('rankpulse_monitor_blind_seconds')}[$__range]))")),
                 unit="s",
                 steps=((None, GREEN), (60, YELLOW), (600, RED)),
+                runbook="RankpulseBlindAgain",
             ),
         ],
     )
@@ -132,6 +126,7 @@ def _wrong() -> Block:
                 Query(or_zero(f"sum({ask.led('rankpulse_incidents_paging')})")),
                 steps=GOOD_AT_ZERO,
                 size=(4, 4),
+                runbook="RankpulseIncidentPages",
             ),
             b.stat(
                 "Open incidents",
@@ -139,6 +134,7 @@ def _wrong() -> Block:
                 Query(or_zero(f"sum({ask.led('rankpulse_incidents_open')})")),
                 steps=((None, GREEN), (1, YELLOW)),
                 size=(4, 4),
+                runbook="RankpulseIncidentOpenLong",
             ),
             b.stat(
                 "Suspected nodes",
@@ -146,6 +142,7 @@ def _wrong() -> Block:
                 Query(or_zero(f"sum({ask.led('rankpulse_node_suspect', NODE)})")),
                 steps=((None, GREEN), (1, YELLOW)),
                 size=(4, 4),
+                runbook="RankpulseAgentSilent",
             ),
             b.stat(
                 "Nearest to its deadline",
@@ -169,6 +166,7 @@ def _wrong() -> Block:
                 Query(or_zero(f"sum(max by (by) (increase({ask('rankpulse_restarts')}[$__range])))")),
                 decimals=0,
                 size=(4, 4),
+                runbook="RankpulseRestartsAgain",
             ),
         ],
     )
@@ -211,58 +209,21 @@ def _history() -> Block:
                 size=(12, 7),
             ),
             b.graph(
-                "How fast was it noticed?",
-                "From the first evidence of the fault to the incident, for the last incident of each class.",
-                Query(ask.leader("rankpulse_time_to_detect_seconds", "class"), "{{class}}"),
-                unit="s",
-                stepped=True,
-                size=(12, 7),
-            ),
-            b.graph(
-                "How fast did training go on?",
-                "From the incident to the first step of every rank, for the last incident of each class. Most of it is "
-                "the start of the job itself.",
-                Query(ask.leader("rankpulse_time_to_recover_seconds", "class"), "{{class}}"),
-                unit="s",
-                stepped=True,
-                size=(12, 7),
-            ),
-            b.graph(
                 "How did runs end?",
                 "Runs that ended per interval, by outcome. `failed`: workers failed and nobody starts them again. "
                 "`abandoned`: nobody is left to say how it ended.",
                 Query(f"max by (outcome) (increase({ask('rankpulse_runs_ended')}[$__interval]))", "{{outcome}}"),
                 stacked=True,
                 bars=True,
-                size=(6, 7),
-            ),
-            b.graph(
-                "What were new rounds told?",
-                "The word of the policy to rounds about to form: go, go without some nodes, or stop because it would "
-                "fail again.",
-                Query(f"max by (answer) (increase({ask('rankpulse_gates')}[$__interval]))", "{{answer}}"),
-                stacked=True,
-                bars=True,
-                size=(6, 7),
+                size=(12, 7),
             ),
             b.graph(
                 "How many nodes are kept out?",
                 "Cordoned nodes: no new round takes them. `rankpulse status` names them.",
                 Query(or_zero(f"max({ask.led('rankpulse_cordons')})"), "cordoned"),
                 stepped=True,
-                size=(6, 7),
-            ),
-            b.graph(
-                "Were agents asked what ranks do?",
-                "Answers of agents to the question what their ranks were doing, asked before a hang is named: through "
-                "the store, and directly (told, or nothing came of it).",
-                Query(f"max(increase({ask('rankpulse_evidence')}[$__interval]))", "store"),
-                Query(
-                    f"max by (answer) (increase({ask('rankpulse_evidence_questions')}[$__interval]))",
-                    "directly: {{answer}}",
-                ),
-                bars=True,
-                size=(6, 7),
+                runbook="RankpulseCordonForgotten",
+                size=(12, 7),
             ),
         ],
     )
@@ -286,7 +247,7 @@ def _runs() -> Block:
                 column("rankpulse_run_still_seconds", "still for"),
                 column("rankpulse_run_restarts", "restarts"),
                 column("rankpulse_run_incidents_open", "open incidents"),
-                links={"run_uid": ROW},
+                links={"run_uid": to.cell("run_uid")},
                 none="no run is going on",
                 size=(24, 8),
             )

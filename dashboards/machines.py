@@ -1,4 +1,4 @@
-"""What the fleet's dashboard asks about machines and services: nodes, agents, the store, the monitors."""
+"""What the dashboards of the fleet and of rankpulse itself ask about machines: nodes, agents, direct looks."""
 
 from typing import Any, Final
 
@@ -55,46 +55,8 @@ def nodes() -> Block:
                 stepped=True,
                 size=(12, 7),
             ),
-            *_looks(),
         ],
     )
-
-
-def _looks() -> list[Any]:
-    return [
-        b.graph(
-            "What do direct looks find?",
-            "Looks at suspects' agents, past the store, by answer. `silent`: the machine or the way to it is gone. "
-            "`refused`, `accepted`: the machine lives, its agent does not or is stuck.",
-            Query(f"sum by (answer) (increase({ask('rankpulse_monitor_probes')}[$__interval]))", "{{answer}}"),
-            bars=True,
-            stacked=True,
-            size=(6, 7),
-        ),
-        b.graph(
-            "Who could never be looked at?",
-            "1 for a node whose agent no direct look has reached, the first ten: its silence tells less. "
-            "`rankpulse doctor` says why.",
-            Query(_top(f"1 - {ask.leader('rankpulse_node_reached', 'node', NODE)}"), "{{node}}"),
-            stepped=True,
-            size=(6, 7),
-        ),
-        b.graph(
-            "How long do looks take?",
-            "The last direct look of each monitor. At its time limit: nobody answers.",
-            Query(f"max by (instance) ({ask('rankpulse_monitor_probe_seconds')})", "{{instance}}"),
-            unit="s",
-            size=(6, 7),
-        ),
-        b.graph(
-            "Who knocks at the agents?",
-            "Looks that agents answered, and those that they refused: another token, or no monitor of ours.",
-            Query(f"sum by (result) (increase({ask('rankpulse_agent_probes', NODE)}[$__interval]))", "{{result}}"),
-            bars=True,
-            stacked=True,
-            size=(6, 7),
-        ),
-    ]
 
 
 def agents() -> Block:
@@ -188,108 +150,38 @@ def agents() -> Block:
     )
 
 
-def store() -> Block:
-    return Block(
-        "Does the store hold?",
-        [
-            b.graph(
-                "How large is the store?",
-                "Size of etcd's database. Its quota is 2 GiB unless you raised it; at the quota it refuses all writes.",
-                Query(f"max({ask('rankpulse_store_db_bytes')})", "database"),
-                unit="bytes",
-                steps=((None, GREEN), (1.6e9, RED)),
-            ),
-            b.graph(
-                "How much is written?",
-                "Revisions per second: about one per node and second.",
-                Query(f"max(clamp_min(deriv({ask('rankpulse_store_revision')}[$__rate_interval]), 0))", "revisions"),
-                unit="hertz",
-            ),
-            b.graph(
-                "Are decisions written?",
-                "What the leader wrote, by kind and result. `failed`: the store refused or was slow, it is decided "
-                "anew. `deposed`: another monitor had taken over. `exists`: it was there already.",
-                Query(
-                    f"sum by (kind, result) (increase({ask('rankpulse_monitor_actions')}[$__interval]))",
-                    "{{kind}} {{result}}",
-                ),
-                bars=True,
-                stacked=True,
-            ),
-        ],
-    )
-
-
-def monitors() -> Block:
-    return Block(
-        "How are the monitors?",
-        [
-            b.graph(
-                "When were they blind?",
-                "1 while a monitor cannot trust its own sight.",
-                Query(f"max by (instance) ({ask('rankpulse_monitor_blind')})", "{{instance}}"),
-                stepped=True,
-                top=1,
-            ),
-            b.graph(
-                "Who led when?",
-                "1 while this monitor leads.",
-                Query(f"max by (instance) ({ask('rankpulse_monitor_leader')})", "{{instance}}"),
-                stepped=True,
-                top=1,
-            ),
-            b.graph(
-                "How often did the lead change?",
-                "The term of office. Each step is a change of the lead; now and then is fine, often is not.",
-                Query(f"max({ask('rankpulse_monitor_epoch')})", "term"),
-                stepped=True,
-            ),
-            b.graph(
-                "Are they fast enough?",
-                "How late the monitor's loop woke up. Beyond 2 s it calls itself blind: the machine is overloaded.",
-                Query(f"max by (instance) ({ask('rankpulse_monitor_loop_lag_seconds')})", "{{instance}}"),
-                unit="s",
-                steps=((None, GREEN), (2, RED)),
-            ),
-            b.graph(
-                "What do they read?",
-                "Records per second by kind, of the monitor that read most.",
-                Query(f"max by (kind) (rate({ask('rankpulse_monitor_events')}[$__rate_interval]))", "{{kind}}"),
-                stacked=True,
-            ),
-            b.graph(
-                "What could they not read?",
-                "Records refused: of another version, damaged, or forged. The log of the monitor names the keys.",
-                Query(f"max(increase({ask('rankpulse_monitor_refused')}[$__interval]))", "refused"),
-                bars=True,
-            ),
-            b.graph(
-                "Are webhooks told?",
-                "Attempts to tell a webhook of an event, by target and outcome. `failed` is tried again; `gone`: the "
-                "target wants no more.",
-                Query(
-                    f"max by (target, outcome) (increase({ask('rankpulse_webhook_attempts')}[$__interval]))",
-                    "{{target}} {{outcome}}",
-                ),
-                stacked=True,
-                bars=True,
-                size=(12, 6),
-            ),
-            b.graph(
-                "What were they not told?",
-                "Events that wait for a target, and those that were given up: `rankpulse webhook ls` says why.",
-                Query(ask.leader("rankpulse_webhook_waiting", "target"), "{{target}} waiting"),
-                Query(ask.leader("rankpulse_webhook_dead", "target"), "{{target}} given up"),
-                stepped=True,
-                size=(12, 6),
-            ),
-            b.graph(
-                "Which versions run?",
-                "Monitors and agents by version. More than one of a kind: an upgrade is under way, or was forgotten.",
-                Query(f"count by (version) ({ask('rankpulse_monitor_info')})", "monitor {{version}}"),
-                Query(f"count by (version) ({ask('rankpulse_agent_info')})", "agent {{version}}"),
-                stepped=True,
-                size=(24, 6),
-            ),
-        ],
-    )
+def looks() -> list[Any]:
+    return [
+        b.graph(
+            "What do direct looks find?",
+            "Looks at suspects' agents, past the store, by answer. `silent`: the machine or the way to it is gone. "
+            "`refused`, `accepted`: the machine lives, its agent does not or is stuck.",
+            Query(f"sum by (answer) (increase({ask('rankpulse_monitor_probes')}[$__interval]))", "{{answer}}"),
+            bars=True,
+            stacked=True,
+            size=(6, 7),
+        ),
+        b.graph(
+            "Who could never be looked at?",
+            "1 for a node whose agent no direct look has reached, the first ten: its silence tells less. "
+            "`rankpulse doctor` says why.",
+            Query(_top(f"1 - {ask.leader('rankpulse_node_reached', 'node', NODE)}"), "{{node}}"),
+            stepped=True,
+            size=(6, 7),
+        ),
+        b.graph(
+            "How long do looks take?",
+            "The last direct look of each monitor. At its time limit: nobody answers.",
+            Query(f"max by (instance) ({ask('rankpulse_monitor_probe_seconds')})", "{{instance}}"),
+            unit="s",
+            size=(6, 7),
+        ),
+        b.graph(
+            "Who knocks at the agents?",
+            "Looks that agents answered, and those that they refused: another token, or no monitor of ours.",
+            Query(f"sum by (result) (increase({ask('rankpulse_agent_probes', NODE)}[$__interval]))", "{{result}}"),
+            bars=True,
+            stacked=True,
+            size=(6, 7),
+        ),
+    ]

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rankpulse.core.catalogue import AGENT, GPU, HOST, MONITOR, Metric
+from rankpulse.core.catalogue import AGENT, GPU, HOST, MONITOR, SHARED, Metric
 
 TARGET_LABELS: Final = frozenset({"cluster", "instance", "job"})  # given by the scrape configuration
 OWN: Final[Mapping[str, frozenset[str]]] = {  # what Prometheus itself knows
     "up": frozenset(),
     "ALERTS": frozenset({"alertname", "alertstate", "severity"}),
 }
-CATALOGUE: Final = {metric.name: metric for metric in (*AGENT, *GPU, *HOST, *MONITOR)}
+CATALOGUE: Final = {metric.name: metric for metric in (*SHARED, *AGENT, *GPU, *HOST, *MONITOR)}
 _SUFFIXES: Final = {"gauge": ("",), "counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 _GROUPING: Final = ("by", "without", "on", "ignoring", "group_left", "group_right")
 _KEYWORDS: Final = frozenset({*_GROUPING, "and", "or", "unless", "bool", "offset", "inf", "nan"})

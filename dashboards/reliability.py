@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
+from rankpulse.core.trend import VERDICTS
 from rankpulse.dashboards import board as b
-from rankpulse.dashboards.board import GREEN, RED, YELLOW, Block, Query
+from rankpulse.dashboards import links as to
+from rankpulse.dashboards.board import GREEN, GREY, RED, YELLOW, Block, Query
 from rankpulse.dashboards.promql import Ask
 
-UID: Final = "rankpulse-reliability"
 ask: Final = Ask('cluster=~"$cluster"')
 ALL, BEST, LOW = 'component="all"', 'bound="best"', 'bound="low"'
 
@@ -14,12 +15,11 @@ ALL, BEST, LOW = 'component="all"', 'bound="best"', 'bound="low"'
 def build() -> dict[str, Any]:
     """The dashboard as plain values."""
     return b.dashboard(
-        UID,
-        "rankpulse: reliability",
+        to.RELIABILITY,
         "How often does something fail, where does the time of runs go, and can these figures be trusted?",
+        ask,
         [b.variable("cluster", "Cluster", "label_values(rankpulse_monitor_info, cluster)", every=True)],
-        [b.link("Fleet", "rankpulse-fleet")],
-        [_failures(), _time(), _kept()],
+        [_failures(), _suspects(), _time(), _kept()],
     )
 
 
@@ -83,6 +83,82 @@ def _failures() -> Block:
                 Query(ask.leader(between, "component", LOW), "{{component}}"),
                 unit="s",
                 size=(12, 8),
+            ),
+        ],
+    )
+
+
+def _suspects() -> Block:
+    ratio = ask.leader("rankpulse_lemon_failure_ratio", "kind, name")
+    lemons = f"max by (kind) {ask.led('rankpulse_lemons')}"
+    verdict = " or ".join(
+        f"(max({ask.led('rankpulse_failure_trend', matcher)}) == 1) * {number}"
+        for number, matcher in enumerate((f'verdict="{verdict}"' for verdict in VERDICTS), start=1)
+    )
+    return Block(
+        "Which machines fail too often, and does it become more?",
+        [
+            b.stat(
+                "Lemons",
+                "Nodes and GPUs that fail more often than the rest of the fleet: at least three failures of their own, "
+                "and of those named so at most one in twenty is expected to have had bad luck only.",
+                Query(f"sum({lemons})"),
+                steps=((None, GREEN), (1, YELLOW)),
+                size=(4, 4),
+            ),
+            b.stat(
+                "The failure rate is",
+                "By GPU time, over all that the ledger holds one by one. Bursts: not constant, and so uneven that no "
+                "trend follows.",
+                Query(verdict),
+                words=b.says(
+                    {
+                        1: ("constant", GREEN),
+                        2: ("falling", GREEN),
+                        3: ("RISING", RED),
+                        4: ("in bursts", YELLOW),
+                        5: ("too few to tell", GREY),
+                    }
+                ),
+                none="nothing ran",
+                runbook="RankpulseFailuresMoreOften",
+                size=(4, 4),
+            ),
+            b.graph(
+                "Is there a trend?",
+                "The chance of so much of a trend or more at a constant rate, by three tests; under 5 % it is hardly "
+                "constant. Lewis and Robinson's is not misled by failures that come in bursts.",
+                Query(f"max by (test) {ask.led('rankpulse_failure_trend_p_ratio')}", "{{test}}"),
+                unit="percentunit",
+                steps=((None, RED), (0.05, GREEN)),
+                top=1,
+                size=(8, 8),
+            ),
+            b.graph(
+                "How steep is it?",
+                "The shape of the power law of failures with its 90 % interval: 1 is a constant rate, above it they "
+                "become more, below fewer.",
+                Query(f"max by (bound) {ask.led('rankpulse_failure_trend_beta')}", "{{bound}}"),
+                unit="none",
+                stepped=True,
+                size=(8, 8),
+            ),
+            b.table(
+                "Who stands out?",
+                "The ten nodes and ten GPUs that failed most against their share: how many times as often as all "
+                "others, and at which false discovery rate each would be called a lemon. Empty: no machine has failed.",
+                Query(ratio, name="times as often"),
+                Query(ask.leader("rankpulse_lemon_false_discovery_ratio", "kind, name"), name="false discovery rate"),
+                links={},
+                none="no machine has failed",
+                size=(16, 8),
+            ),
+            b.graph(
+                "How many lemons were there?",
+                "Nodes and GPUs that are called so, over time; `rankpulse report` says why of each.",
+                Query(lemons, "{{kind}}"),
+                stepped=True,
+                size=(8, 8),
             ),
         ],
     )

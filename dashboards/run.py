@@ -3,10 +3,10 @@
 from typing import Any, Final
 
 from rankpulse.dashboards import board as b
+from rankpulse.dashboards import links as to
 from rankpulse.dashboards.board import GREEN, RED, YELLOW, Block, Query
 from rankpulse.dashboards.promql import Ask, or_zero
 
-UID: Final = "rankpulse-run"
 CLUSTER: Final = 'cluster=~"$cluster"'
 fleet: Final = Ask(CLUSTER)
 ask: Final = fleet.within('run_uid="$run"')
@@ -27,14 +27,13 @@ STATES: Final = {
 def build() -> dict[str, Any]:
     """The dashboard as plain values."""
     return b.dashboard(
-        UID,
-        "rankpulse: run",
+        to.RUN,
         "Does this run train, how fast, and if not, what are its ranks doing?",
+        fleet,
         [
             b.variable("cluster", "Cluster", "label_values(rankpulse_monitor_info, cluster)", every=True),
             b.variable("run", "Run", f"label_values(rankpulse_run_info{{{CLUSTER}}}, run_uid)", every=False),
         ],
-        [b.link("Fleet", "rankpulse-fleet")],
         [_now(), _progress(), _checkpoints(), _interval(), _ranks(), _nodes()],
     )
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 OUT: Final = Path(__file__).parent / "out"
 
 
-_RUNBOOKS: Final = (b'runbook_url: "docs/runbooks/', b'runbook_url: "')
+_RUNBOOKS: Final = b'"docs/runbooks/'  # as rules and the links of dashboards name them
 
 
 def shipped(runbooks: str = "") -> dict[str, bytes]:
@@ -18,9 +18,8 @@ def shipped(runbooks: str = "") -> dict[str, bytes]:
 
 
 def _pointing(content: bytes, runbooks: str) -> bytes:
-    here, key = _RUNBOOKS
     address = quote(runbooks.rstrip("/"), safe="/:@?&=#%~+,;!$*()[]")  # within quotes, whatever is typed
-    return content.replace(here, key + address.encode() + b"/")
+    return content.replace(_RUNBOOKS, b'"' + address.encode() + b"/")
 
 
 def differing(folder: Path, files: Mapping[str, bytes]) -> list[str]:

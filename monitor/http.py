@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client import CollectorRegistry, exposition
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from rankpulse.core.addresses import BadAddress, parse_listen
 
@@ -90,7 +90,13 @@ class Pages:
         return web.Response(text="rankpulse monitor: /state /metrics /healthz /readyz\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        """As OpenMetrics, which can carry exemplars, for who asks for it, as Prometheus does; else as plain text."""
+        if "application/openmetrics-text" in request.headers.get("Accept", ""):
+            made = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            kind = openmetrics.CONTENT_TYPE_LATEST
+        else:
+            made, kind = exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
+        return web.Response(body=made, headers={"Content-Type": kind, "Vary": "Accept"})
 
     async def _json(self, request: web.Request) -> web.Response:
         return web.json_response(self._state())

@@ -128,8 +128,10 @@ class Loop:
 
     async def turn(self) -> None:
         """Fold what came, then decide and act if we see clearly enough."""
+        began = self._clock.now()
         self._drain()
         self._office_news()
+        folded = self._clock.now()
         if self._anew:
             self._anew = False
             await self._wait_for_own_echo()
@@ -137,7 +139,9 @@ class Loop:
         self.vitals.last_turn = now
         if not self._may_decide(now):
             return
+        waited_s = now - folded
         actions = self._decide(now)
+        self.vitals.tick_s.observe(self._clock.now() - began - waited_s)
         self._look(actions)
         if self.office and not self._translator.lost:
             self._digest(await self._executor.run(actions))

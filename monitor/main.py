@@ -106,7 +106,7 @@ class Monitor:
         """The coroutines that make it live once there is a store."""
         settings, clock, keys = self.settings, self.clock, self.keys
         token = secrets.token_hex(8).encode()
-        canary = Canary(store, keys.canary(self.name), token, clock)
+        canary = Canary(store, keys.canary(self.name), token, clock, self.vitals.store_write_s.observe)
         rng = Random(secrets.randbits(64))  # noqa: S311 - spreads retries, guards nothing
         self.election = Election(
             store, keys, name=self.name, url=self.url, ttl_s=settings.monitor.lease_ttl_s, clock=clock, rng=rng
@@ -139,7 +139,8 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """The engine's snapshot with what the shell knows about itself."""
-        shown = self.engine.snapshot(self.clock.now())
+        now = self.clock.now()
+        shown = self.engine.snapshot(now)
         why = self._trouble(shown)
         status = self.vitals.store
         looks = self.prober.shown()
@@ -156,6 +157,7 @@ class Monitor:
             "store": {
                 "version": status.version if status else "",
                 "alarms": list(status.alarms) if status else [],
+                "age_s": None if self.vitals.store_at is None else now - self.vitals.store_at,
                 "error": self.vitals.store_error,
             },
         }

@@ -1,65 +1,42 @@
 """Metrics computed from the present state at the moment they are asked for; names and help come from the catalogue."""
 
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
-from rankpulse.core import policy
-from rankpulse.core import verdict as v
-from rankpulse.core.catalogue import MONITOR
-from rankpulse.core.ledger import PLANNED, usual
-from rankpulse.monitor import executor, ledger_export
+from rankpulse.core.catalogue import BUILD, MONITOR
+from rankpulse.monitor import executor, metrics_incidents, metrics_ledger
+from rankpulse.monitor.metrics_incidents import is_open
+from rankpulse.monitor.samples import Sample, Source, Traced, View, counted, single
+from rankpulse.monitor.tallies import Histogram, of_incident
 from rankpulse.monitor.vitals import Vitals
 
-Sample: TypeAlias = tuple[tuple[str, ...], float]  # label values, value
-# What may be counted is there with its zero from the start: a counter that is born at 1 has not grown, for Prometheus.
-CLASSES: Final = (
-    d.WORKER_DEAD,
-    d.COLLECTIVE_HANG,
-    v.COLLECTIVE_MISMATCH,
-    v.NETWORK_STALL,
-    v.DATA_STALL,
-    v.STORAGE_STALL,
-    v.GPU_FAULT,
-    v.NVLINK_DOMAIN,
-    v.OOM,
-    v.NUMERICAL,
-    v.STARTUP_FAILURE,
-    d.NODE_DEAD,
-    d.SIDECAR_DEAD,
-    d.AGENT_CUT_OFF,
-    d.CONTROL_PLANE_DELAY,
-    d.OPERATOR_RESTART,
-    d.DRAIN,
-    d.BREAKER_OPEN,
-    d.UNKNOWN,
-)
 OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
 ASKED: Final = ("told", "nothing")
 GATES: Final = ("go", "without", "stop")
 RESTARTED_BY: Final = ("torchelastic", "order")
 POSTS: Final = (ev.TAKEN, ev.FAILED, ev.GONE, ev.UNSENT)
-EXPORTS: Final = (ledger_export.OK, ledger_export.FAILED)
 PROBES: Final = (ev.ANSWERED, ev.ACCEPTED, ev.REFUSED, ev.SILENT, ev.UNABLE)
 ACTIONS: Final = tuple(
     (kind, result)
     for kind in ("create", "erase", "write")
     for result in (executor.DEPOSED, executor.DONE, executor.EXISTS, executor.FAILED)
 )
-View: TypeAlias = Mapping[str, Any]  # `Monitor.state()`: the engine's snapshot and what the shell adds
 
 
 def registry(view: Callable[[], View], vitals: Vitals) -> CollectorRegistry:
     """A registry of its own, so that two monitors can live in one process."""
     made = CollectorRegistry()
     made.register(_Monitor(view, vitals))
+    ProcessCollector(registry=made)
     return made
 
 
@@ -72,20 +49,31 @@ class _Monitor(Collector):
 
     def collect(self) -> Iterator[Metric]:
         view = self._view()
-        for metric in MONITOR:
-            kind = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
-            family = kind(metric.name, metric.help, labels=metric.labels)
+        for metric in (BUILD, *MONITOR):
+            family = _FAMILIES[metric.type](metric.name, metric.help, labels=metric.labels)
             samples = SOURCES.get(metric.name)
             for labels, value in samples(view, self._vitals) if samples else ():
-                family.add_metric(labels, value)
+                _add(family, labels, value)
             yield family
 
 
-def _one(value: float | None) -> list[Sample]:
-    return [] if value is None else [((), float(value))]
+_FAMILIES: Final[Mapping[str, Callable[..., Any]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
-def _node(field: str) -> "Source":
+def _add(family: Any, labels: tuple[str, ...], value: float | Traced | Histogram) -> None:
+    if isinstance(value, Histogram):
+        family.add_metric(labels, buckets=list(value.buckets()), sum_value=value.sum)
+    elif isinstance(value, Traced):
+        family.add_metric(labels, value.value, exemplar=value.exemplar)
+    else:
+        family.add_metric(labels, value)
+
+
+def _node(field: str) -> Source:
     return lambda view, vitals: _rows(view["nodes"], lambda row: row.get(field))
 
 
@@ -99,7 +87,7 @@ def _broken(row: Mapping[str, Any]) -> bool:
     return bool((row.get("health") or {}).get("faults"))
 
 
-def _run(read: Callable[[Mapping[str, Any]], float | None]) -> "Source":
+def _run(read: Callable[[Mapping[str, Any]], float | None]) -> Source:
     return lambda view, vitals: _rows(_running(view), read)
 
 
@@ -115,7 +103,7 @@ def _running(view: View) -> dict[str, Any]:
     return {uid: run for uid, run in view["runs"].items() if run["outcome"] == "running"}
 
 
-def _checkpoint(field: str, unknown: float | None = None) -> "Source":
+def _checkpoint(field: str, unknown: float | None = None) -> Source:
     """Of every run that goes on and has told of its checkpoints; what was never said has no sample."""
 
     def read(run: Mapping[str, Any]) -> float | None:
@@ -125,12 +113,12 @@ def _checkpoint(field: str, unknown: float | None = None) -> "Source":
     return _run(read)
 
 
-def _checkpoint_count(field: str) -> "Source":
+def _checkpoint_count(field: str) -> Source:
     """Zero from the start, also while nothing is known."""
     return _run(lambda run: run["checkpoint"][field] if run["checkpoint"] is not None else 0)
 
 
-def _advice(bounds: Mapping[str, str]) -> "Source":
+def _advice(bounds: Mapping[str, str]) -> Source:
     """What the advice of every run that goes on says, where it has one; `bounds`: field by label."""
 
     def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
@@ -150,7 +138,7 @@ def _still(run: Mapping[str, Any]) -> float | None:
     return min((row["stale_s"] for row in run["ranks"] if "stale_s" in row), default=None)
 
 
-def _ranks_by(field: str) -> "Source":
+def _ranks_by(field: str) -> Source:
     """How many ranks of each run have which value of `field`; a rank that no beat has told of is left out."""
 
     def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
@@ -182,7 +170,7 @@ def _phase_deadlines(view: View, vitals: Vitals) -> Iterator[Sample]:
         yield from (((uid, phase), float(clock["deadline_s"])) for phase, clock in run["clocks"].items())
 
 
-def _of_run(count: Callable[[Mapping[str, Any]], int]) -> "Source":
+def _of_run(count: Callable[[Mapping[str, Any]], int]) -> Source:
     """For every run that goes on, the sum of `count` over its incidents."""
 
     def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
@@ -195,39 +183,7 @@ def _of_run(count: Callable[[Mapping[str, Any]], int]) -> "Source":
     return samples
 
 
-def _by_class(wanted: Callable[[Mapping[str, Any]], bool]) -> "Source":
-    def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
-        count = Counter(dict.fromkeys(CLASSES, 0))
-        count.update(incident["klass"] for incident in view["incidents"] if wanted(incident))
-        yield from (((klass,), float(n)) for klass, n in count.items())
-
-    return samples
-
-
-def _open(incident: Mapping[str, Any]) -> bool:
-    return bool(incident["state"] == "open")
-
-
-def _pages(incident: Mapping[str, Any]) -> bool:
-    """Nobody but a person will end it: it is paged, or only observed because orders are not armed."""
-    return _open(incident) and incident["action"] in (policy.PAGE, policy.OBSERVE)
-
-
-def _last_of_class(field: str) -> "Source":
-    """Of the last incident of each class that has `field`; the snapshot lists them in order of opening."""
-
-    def samples(view: View, vitals: Vitals) -> Iterator[Sample]:
-        last = {i["klass"]: i[field] for i in view["incidents"] if i[field] is not None}
-        yield from (((klass,), float(value)) for klass, value in sorted(last.items()))
-
-    return samples
-
-
-def _counted(read: Callable[[Vitals], Mapping[str, int]], known: Iterable[str] = ()) -> "Source":
-    return lambda view, vitals: [((name,), float(n)) for name, n in {**dict.fromkeys(known, 0), **read(vitals)}.items()]
-
-
-def _targets(field: str) -> "Source":
+def _targets(field: str) -> Source:
     return lambda view, vitals: (((name,), float(row[field])) for name, row in view["outbox"]["targets"].items())
 
 
@@ -236,57 +192,42 @@ def _attempts(view: View, vitals: Vitals) -> Iterator[Sample]:
     yield from ((labels, float(n)) for labels, n in {**zeros, **vitals.posts}.items())
 
 
-def _failures(view: View, vitals: Vitals) -> Iterator[Sample]:
-    zeros = dict.fromkeys(f"{klass}/{usual(klass)}" for klass in CLASSES if klass not in PLANNED)
-    for name in {**zeros, **view["ledger"]["failures"]}:
-        klass, _, component = name.partition("/")
-        yield (klass, component), float(view["ledger"]["failures"].get(name, 0))
+def _build(view: View, vitals: Vitals) -> Iterator[Sample]:
+    yield ("monitor", view["version"], platform.python_version()), 1.0
 
 
-def _ledger_sum(field: str) -> "Source":
-    return lambda view, vitals: _one(view["ledger"][field])
+def _restarts(view: View, vitals: Vitals) -> Iterator[Sample]:
+    for by, count in {**dict.fromkeys(RESTARTED_BY, 0), **vitals.restarts}.items():
+        last = vitals.last_restart.get(by)
+        yield (by,), Traced(float(count), of_incident(last, 1.0) if last else None)
 
-
-def _ledger_causes(field: str) -> "Source":
-    return lambda view, vitals: (((cause,), float(s)) for cause, s in view["ledger"][field].items())
-
-
-def _between_failures(view: View, vitals: Vitals) -> Iterator[Sample]:
-    """Bounds that are infinite have no sample."""
-    for component, bounds in view["ledger"]["between_failures_gpu_s"].items():
-        yield from (((component, bound), float(s)) for bound, s in bounds.items() if s is not None)
-
-
-def _run_lost(view: View, vitals: Vitals) -> Iterator[Sample]:
-    for uid, run in view["ledger"]["runs"].items():
-        yield from (((uid, cause), float(s)) for cause, s in run["lost_s"].items())
-
-
-def _run_share(field: str) -> "Source":
-    return lambda view, vitals: _rows(view["ledger"]["runs"], lambda run: run[field])
-
-
-Source: TypeAlias = Callable[[View, Vitals], Iterable[Sample]]
 
 SOURCES: Final[Mapping[str, Source]] = {
+    **metrics_incidents.SOURCES,
+    **metrics_ledger.SOURCES,
+    "rankpulse_build_info": _build,
+    "rankpulse_monitor_tick_seconds": lambda view, vitals: [((), vitals.tick_s)],
+    "rankpulse_monitor_echo_age_seconds": lambda view, vitals: single(view["echo_age_s"]),
+    "rankpulse_store_write_seconds": lambda view, vitals: [((), vitals.store_write_s)],
+    "rankpulse_store_status_age_seconds": lambda view, vitals: single(view["store"]["age_s"]),
     "rankpulse_monitor_info": lambda view, vitals: [((view["monitor"], view["version"]), 1.0)],
-    "rankpulse_monitor_leader": lambda view, vitals: _one(view["leads"]),
-    "rankpulse_monitor_epoch": lambda view, vitals: _one(view["epoch"]),
-    "rankpulse_monitor_armed": lambda view, vitals: _one(view["armed"]),
-    "rankpulse_monitor_breaker_open": lambda view, vitals: _one(bool(view.get("breaker"))),
-    "rankpulse_monitor_blind": lambda view, vitals: _one(view["blind"]),
-    "rankpulse_monitor_blind_seconds": lambda view, vitals: _one(view["blind_seconds_total"]),
-    "rankpulse_monitor_events": _counted(lambda vitals: vitals.events),
-    "rankpulse_monitor_refused": lambda view, vitals: _one(vitals.refused),
+    "rankpulse_monitor_leader": lambda view, vitals: single(view["leads"]),
+    "rankpulse_monitor_epoch": lambda view, vitals: single(view["epoch"]),
+    "rankpulse_monitor_armed": lambda view, vitals: single(view["armed"]),
+    "rankpulse_monitor_breaker_open": lambda view, vitals: single(bool(view.get("breaker"))),
+    "rankpulse_monitor_blind": lambda view, vitals: single(view["blind"]),
+    "rankpulse_monitor_blind_seconds": lambda view, vitals: single(view["blind_seconds_total"]),
+    "rankpulse_monitor_events": counted(lambda vitals: vitals.events),
+    "rankpulse_monitor_refused": lambda view, vitals: single(vitals.refused),
     "rankpulse_monitor_actions": lambda view, vitals: (
         (labels, float(n)) for labels, n in {**dict.fromkeys(ACTIONS, 0), **vitals.actions}.items()
     ),
-    "rankpulse_monitor_loop_lag_seconds": lambda view, vitals: _one(vitals.loop_lag_s),
-    "rankpulse_monitor_probes": _counted(lambda vitals: vitals.probes, PROBES),
-    "rankpulse_monitor_probe_seconds": lambda view, vitals: _one(vitals.probe_s),
-    "rankpulse_store_db_bytes": lambda view, vitals: _one(vitals.store.db_bytes if vitals.store else None),
-    "rankpulse_store_revision": lambda view, vitals: _one(vitals.store.revision if vitals.store else None),
-    "rankpulse_store_alarms": lambda view, vitals: _one(len(vitals.store.alarms) if vitals.store else None),
+    "rankpulse_monitor_loop_lag_seconds": lambda view, vitals: single(vitals.loop_lag_s),
+    "rankpulse_monitor_probes": counted(lambda vitals: vitals.probes, PROBES),
+    "rankpulse_monitor_probe_seconds": lambda view, vitals: single(vitals.probe_s),
+    "rankpulse_store_db_bytes": lambda view, vitals: single(vitals.store.db_bytes if vitals.store else None),
+    "rankpulse_store_revision": lambda view, vitals: single(vitals.store.revision if vitals.store else None),
+    "rankpulse_store_alarms": lambda view, vitals: single(len(vitals.store.alarms) if vitals.store else None),
     "rankpulse_node_silence_seconds": _node("silence_s"),
     "rankpulse_node_deadline_seconds": _node("deadline_s"),
     "rankpulse_node_suspect": _node("suspect"),
@@ -307,7 +248,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_stragglers": _run(lambda run: len(run["stragglers"])),
     "rankpulse_run_slowdown_ratio": _run(lambda run: run["pace"]["slowdown"]),
     "rankpulse_run_phase_deadline_seconds": _phase_deadlines,
-    "rankpulse_run_incidents_open": _of_run(lambda incident: int(_open(incident))),
+    "rankpulse_run_incidents_open": _of_run(lambda incident: int(is_open(incident))),
     "rankpulse_run_restarts": _of_run(lambda incident: int(incident["restarts"])),
     "rankpulse_run_checkpoint_step": _checkpoint("step", -1),
     "rankpulse_run_checkpoint_verified_step": _checkpoint("verified_step", -1),
@@ -323,33 +264,14 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_checkpoint_interval_advice_seconds": _advice({"best": "interval_s", "low": "low_s", "high": "high_s"}),
     "rankpulse_checkpoint_lost_ratio": _run(lambda run: run["advice"]["lost_share"] if run["advice"] else None),
     "rankpulse_run_mtbf_seconds": _advice({"best": "mtbf_s", "low": "mtbf_low_s", "high": "mtbf_high_s"}),
-    "rankpulse_runs_ended": _counted(lambda vitals: vitals.ended, OUTCOMES),
-    "rankpulse_incidents_open": _by_class(_open),
-    "rankpulse_incidents_paging": _by_class(_pages),
-    "rankpulse_incidents": _counted(lambda vitals: vitals.incidents, CLASSES),
-    "rankpulse_restarts": _counted(lambda vitals: vitals.restarts, RESTARTED_BY),
-    "rankpulse_cordons": lambda view, vitals: _one(len(view["cordons"])),
-    "rankpulse_nodes_with_broken_gpu": lambda view, vitals: _one(sum(map(_broken, view["nodes"].values()))),
-    "rankpulse_gates": _counted(lambda vitals: vitals.gates, GATES),
-    "rankpulse_evidence": lambda view, vitals: _one(vitals.evidence),
-    "rankpulse_evidence_questions": _counted(lambda vitals: vitals.asked, ASKED),
+    "rankpulse_runs_ended": counted(lambda vitals: vitals.ended, OUTCOMES),
+    "rankpulse_restarts": _restarts,
+    "rankpulse_cordons": lambda view, vitals: single(len(view["cordons"])),
+    "rankpulse_nodes_with_broken_gpu": lambda view, vitals: single(sum(map(_broken, view["nodes"].values()))),
+    "rankpulse_gates": counted(lambda vitals: vitals.gates, GATES),
+    "rankpulse_evidence": lambda view, vitals: single(vitals.evidence),
+    "rankpulse_evidence_questions": counted(lambda vitals: vitals.asked, ASKED),
     "rankpulse_webhook_waiting": _targets("waiting"),
     "rankpulse_webhook_dead": _targets("dead"),
     "rankpulse_webhook_attempts": _attempts,
-    "rankpulse_ledger_failures": _failures,
-    "rankpulse_ledger_lost_seconds": _ledger_causes("lost_s"),
-    "rankpulse_ledger_lost_gpu_seconds": _ledger_causes("lost_gpu_s"),
-    "rankpulse_ledger_gpu_seconds": _ledger_sum("gpu_s"),
-    "rankpulse_ledger_node_seconds": _ledger_sum("node_s"),
-    "rankpulse_ledger_run_seconds": _ledger_sum("run_s"),
-    "rankpulse_ledger_unseen_seconds": _ledger_sum("unseen_s"),
-    "rankpulse_mtbf_gpu_seconds": _between_failures,
-    "rankpulse_ledger_entries": _ledger_sum("entries"),
-    "rankpulse_ledger_missing": lambda view, vitals: _one(vitals.ledger_missing),
-    "rankpulse_ledger_exports": _counted(lambda vitals: vitals.exports, EXPORTS),
-    "rankpulse_run_lost_seconds": _run_lost,
-    "rankpulse_run_effective_ratio": _run_share("ettr"),
-    "rankpulse_run_goodput_ratio": _run_share("goodput"),
-    "rankpulse_time_to_detect_seconds": _last_of_class("time_to_detect_s"),
-    "rankpulse_time_to_recover_seconds": _last_of_class("time_to_recover_s"),
 }

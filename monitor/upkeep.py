@@ -62,7 +62,7 @@ class Upkeep:
         """Ask and, if it is time, compact. Never raises `StoreError`."""
         try:
             self._vitals.store = status = await self._store.status()
-            self._vitals.store_error = ""
+            self._vitals.store_error, self._vitals.store_at = "", self._clock.now()
             self._heed(status)
             await self._compact(status)
         except StoreError as error:

@@ -2,11 +2,23 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rankpulse.core.records import EVIDENCE, Gate, Incident, Observation, Record, RunState
+from rankpulse.core.incidents import CLOSED, RECOVERED
+from rankpulse.core.records import EVIDENCE, Gate, Incident, Observation, Order, Record, RunState
+from rankpulse.monitor.tallies import FAST_S, SLOW_S, Histogram
 from rankpulse.store.api import StoreStatus
 
 COUNTED_MAX = 10_000  # keys remembered, so that a listing that repeats them counts nothing twice
+
+
+class Mark(NamedTuple):
+    """What was last seen of an incident, of that which is counted."""
+
+    restarts: int = 0
+    closed: bool = False
+    detect_s: float | None = None
+    recover_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -22,11 +34,20 @@ class Vitals:
     sight_lost: str = ""  # why the store cannot be seen; "" while it can
     engine_failure: str = ""  # why decisions cannot be taken at all; "" while they can
     store: StoreStatus | None = None
+    store_at: float | None = None  # when it told that, monotonic
     store_error: str = ""
+    store_write_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # the own key, acknowledged
+    tick_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # folding and deciding, by turn
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
     restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
     outcomes: dict[str, str] = field(default_factory=dict)  # run -> its outcome when last seen
-    known: dict[str, int] = field(default_factory=dict)  # incident -> its restarts when last seen
+    known: dict[str, Mark] = field(default_factory=dict)  # incident -> what was counted of it
+    closed: Counter[tuple[str, str]] = field(default_factory=Counter)  # by class and outcome, likewise
+    detect_s: dict[str, Histogram] = field(default_factory=dict)  # by class: time to detect of those opened
+    recover_s: dict[str, Histogram] = field(default_factory=dict)  # and to recover of those that are over
+    last: dict[str, str] = field(default_factory=dict)  # class -> the incident opened last
+    last_restart: dict[str, str] = field(default_factory=dict)  # by whom -> the incident of it
+    orders: Counter[str] = field(default_factory=Counter)  # by kind, since the first listing
     gates: Counter[str] = field(default_factory=Counter)  # by answer, since the first listing
     ended: Counter[str] = field(default_factory=Counter)  # runs by outcome, since then
     evidence: int = 0  # answers of agents, since then
@@ -47,6 +68,8 @@ class Vitals:
             self.note_run(record)
         elif isinstance(record, Gate) and self._is_new(key):
             self.gates["without" if record.without else "go" if record.go else "stop"] += 1
+        elif isinstance(record, Order) and self._is_new(key):
+            self.orders[record.kind.partition("-")[0]] += 1
         elif isinstance(record, Observation) and record.kind == EVIDENCE and self._is_new(key):
             self.evidence += 1
 
@@ -65,11 +88,22 @@ class Vitals:
 
     def note_incident(self, incident: Incident) -> None:
         """Count what is new about it; what the first listing shows is the past."""
-        before, self.known[incident.id] = self.known.get(incident.id), incident.restarts
+        recover_s = incident.time_to_recover_s if incident.outcome == RECOVERED else None
+        now = Mark(incident.restarts, incident.state == CLOSED, incident.time_to_detect_s, recover_s)
+        new, before = incident.id not in self.known, self.known.get(incident.id, Mark())
+        self.known[incident.id] = now
         if not self.listed:
             return
-        if before is None:
+        if new:
             self.incidents[incident.klass] += 1
-        new = incident.restarts - (before or 0)
-        if new > 0:
-            self.restarts["order" if incident.order_id else "torchelastic"] += new
+            self.last[incident.klass] = incident.id
+        if now.restarts > before.restarts:
+            by = "order" if incident.order_id else "torchelastic"
+            self.restarts[by] += now.restarts - before.restarts
+            self.last_restart[by] = incident.id
+        if now.closed and not before.closed:
+            self.closed[incident.klass, incident.outcome] += 1
+        if now.detect_s is not None and before.detect_s is None:
+            self.detect_s.setdefault(incident.klass, Histogram(SLOW_S)).observe(now.detect_s, incident.id)
+        if now.recover_s is not None and before.recover_s is None:
+            self.recover_s.setdefault(incident.klass, Histogram(SLOW_S)).observe(now.recover_s, incident.id)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rankpulse.core.lemons import benjamini_hochberg, scores
+from rankpulse.core.lemons import Quiet, benjamini_hochberg, scores
 
 
 def poisson(mean: float, chance: random.Random) -> int:
@@ -75,3 +75,12 @@ def test_tests_agree_with_scipy() -> None:
     assert found["a"].p == pytest.approx(stats.binomtest(7, 20, 0.15, alternative="greater").pvalue, rel=1e-9)
     qs = stats.false_discovery_control([found[name].p for name in "abc"])
     assert [found[name].q for name in "abc"] == pytest.approx(list(qs), rel=1e-9)
+
+
+def test_those_that_never_failed_count_the_same_one_by_one_and_together() -> None:
+    failed = {"a": (5, 900.0), "b": (1, 1000.0), "c": (2, 400.0)}
+    well = {f"n{n}": (0, 500.0 + n) for n in range(300)}
+    together = scores(failed, quiet=Quiet(len(well), sum(hours for _, hours in well.values())))
+    for one, other in zip(scores({**failed, **well}), together, strict=False):
+        assert (one.name, one.lemon) == (other.name, other.lemon)
+        assert (one.p, one.q, one.ratio, one.expected) == pytest.approx((other.p, other.q, other.ratio, other.expected))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rankpulse.core.catalogue import AGENT, GPU, HOST, MONITOR, Metric
+from rankpulse.core.catalogue import AGENT, GPU, HOST, MONITOR, SHARED, Metric
 from rankpulse.dashboards import build, rules
 from rankpulse.dashboards.promql import CATALOGUE, OWN, Ask, Unknown, names_of, or_zero, problems, wire_names
 from rankpulse.dashboards.shipped import OUT, differing, shipped, write
@@ -20,11 +20,8 @@ RECORDED = {record.name: record.labels for record in rules.RECORDS}
 RULES = {**{record.name: record.expr for record in rules.RECORDS}, **{alert.name: alert.expr for alert in rules.ALERTS}}
 
 # Metrics that no panel and no rule shows, each with the reason why.
-OF_ONE_DEVICE = "of one device, for whoever looks at that one: `rankpulse gpu` says the same in words"
 NOT_SHOWN: dict[str, str] = {
-    metric.name: OF_ONE_DEVICE
-    for metric in (*GPU, *HOST)
-    if metric.name not in {name.removesuffix("_total") for expr in RULES.values() for name in names_of(expr)}
+    "process_virtual_memory_bytes": "it comes with prometheus-client, and says nothing of what is used",
 }
 
 
@@ -39,6 +36,8 @@ def queries(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for panel in panels(board):
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
+    for one in board["annotations"]["list"]:
+        yield f"annotation {one['name']}", one["expr"]
     for variable in board["templating"]["list"]:
         found = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
         if found:
@@ -76,7 +75,7 @@ def test_every_metric_is_shown_or_the_reason_is_known(metric: Metric) -> None:
 
 def test_every_reason_is_about_a_metric_that_exists() -> None:
     assert NOT_SHOWN.keys() <= CATALOGUE.keys()
-    assert len(CATALOGUE) == sum(map(len, (AGENT, GPU, HOST, MONITOR)))
+    assert len(CATALOGUE) == sum(map(len, (SHARED, AGENT, GPU, HOST, MONITOR)))
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -136,8 +135,32 @@ def test_variables_in_queries_are_defined(board: dict[str, Any]) -> None:
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 def test_links_lead_to_a_dashboard_of_ours(board: dict[str, Any]) -> None:
     targets = set(re.findall(r'"url": "/d/([\w-]+)', json.dumps(board)))
-    assert targets
     assert targets <= BOARDS.keys()
+    listed = [link["url"] for link in board["links"]]
+    assert {f"/d/{uid}" for uid in BOARDS.keys() - {board["uid"]}} == set(listed[:-1])
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_links_to_runbooks_lead_to_a_page(board: dict[str, Any]) -> None:
+    pages = set(re.findall(r'"url": "(docs/runbooks/[^"]+)"', json.dumps(board)))
+    assert pages
+    assert [page for page in pages if not (REPO / page).is_file()] == []
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_series_named_by_a_node_or_run_lead_to_it(board: dict[str, Any]) -> None:
+    boards = {"node": "rankpulse-node", "run_uid": "rankpulse-run"}
+    for panel in panels(board):
+        if panel["type"] != "timeseries":
+            continue
+        led = {link["url"].partition("?")[0] for link in panel["fieldConfig"]["defaults"].get("links", ())}
+        legends = " ".join(target["legendFormat"] for target in panel["targets"])
+        assert led == {f"/d/{uid}" for label, uid in boards.items() if f"{{{{{label}}}}}" in legends}, panel["title"]
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
+def test_incidents_and_restarts_are_marked_on_every_board(board: dict[str, Any]) -> None:
+    assert [one["name"] for one in board["annotations"]["list"]] == ["Incidents", "Restarts"]
 
 
 @pytest.mark.parametrize(("board", "title", "expr"), ASKED, ids=[f"{board} {title}" for board, title, _ in ASKED])

@@ -19,9 +19,9 @@ def test_it_writes_and_checks(tmp_path: Path) -> None:
     assert command("--out", str(out), "--check")[0] == 1
     assert not out.exists()
     code, told, _ = command("--out", str(out))
-    assert (code, told.count("written")) == (0, 4)
+    assert (code, told.count("written")) == (0, 7)
     assert command("--out", str(out), "--check")[0] == 0
-    assert command("--out", str(out))[1].count("unchanged") == 4
+    assert command("--out", str(out))[1].count("unchanged") == 7
     board = out / "rankpulse-fleet.json"
     assert json.loads(board.read_text())["uid"] == "rankpulse-fleet"
     board.write_text("{}")
@@ -37,6 +37,10 @@ def test_runbooks_are_linked_where_they_are_kept(tmp_path: Path) -> None:
     rules = (tmp_path / "rules" / "rankpulse.yml").read_text()
     assert rules.count('runbook_url: "https://wiki.example/a%20%22b%22/Rankpulse') == rules.count("- alert:") > 40
     assert "docs/runbooks" not in rules
+    for board in tmp_path.glob("*.json"):
+        links = [link["url"] for link in json.loads(board.read_text())["links"]]
+        assert "https://wiki.example/a%20%22b%22/README.md" in links
+        assert "docs/runbooks" not in board.read_text()
     assert command("--out", str(tmp_path), "--runbooks", f"{at}/", "--check")[0] == 0
     assert command("--out", str(tmp_path), "--check")[0] == 1
 

@@ -7,12 +7,15 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankpulse.core import diagnosis
-from rankpulse.core.catalogue import MONITOR
+from rankpulse.core.catalogue import BUILD, MONITOR, SHARED
+from rankpulse.core.records import Incident
 from rankpulse.monitor.http import Pages, PortTaken, SeldomSaid
-from rankpulse.monitor.metrics import CLASSES, SOURCES, registry
+from rankpulse.monitor.metrics import SOURCES, registry
+from rankpulse.monitor.samples import CLASSES
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.api import StoreStatus
 
@@ -24,6 +27,8 @@ STATE: dict[str, Any] = {
     "armed": False,
     "blind": False,
     "blind_seconds_total": 1.5,
+    "echo_age_s": 0.25,
+    "store": {"version": "3.5.9", "alarms": ["NOSPACE"], "error": "", "age_s": 4.0},
     "outbox": {"targets": {"pager": {"kind": "slack", "waiting": 2, "dead": 1, "delivered": 5}}, "letters": []},
     "cordons": {"n9": {"author": "ann", "reason": "bad link", "at": 0.0}},
     "nodes": {
@@ -100,6 +105,18 @@ STATE: dict[str, Any] = {
         "gpu_s": 28800.0,
         "run_s": 3600.0,
         "unseen_s": 12.0,
+        "counted_at": 1.8e9,
+        "lemons": {"node": 1, "gpu": 0},
+        "suspects": [
+            {"kind": "node", "name": "n1", "failures": 9, "lemon": True, "ratio": 12.0, "q": 0.001},
+            {"kind": "gpu", "name": "n1/3", "failures": 1, "lemon": False, "ratio": None, "q": 0.7},
+        ],
+        "trend": {
+            "verdict": "rising",
+            "failures": 12,
+            "p": {"laplace": 0.01, "lewis_robinson": 0.02, "mil_hdbk_189c": 0.03},
+            "beta": {"best": 2.0, "low": 1.5, "high": None},
+        },
         "runs": {"r1": {"lost_s": {"stop": 4.0}, "ettr": 0.75, "goodput": None}},
     },
     "incidents": [
@@ -120,6 +137,11 @@ STATE: dict[str, Any] = {
             "restarts": 0,
             "time_to_detect_s": 2.0,
             "time_to_recover_s": None,
+            "id": "i2",
+            "opened_at": 1.7e9,
+            "rung": "page",
+            "culprits": [],
+            "nodes": ["n1"],
         },
         {
             "klass": "collective_hang",
@@ -129,6 +151,11 @@ STATE: dict[str, Any] = {
             "restarts": 0,
             "time_to_detect_s": None,
             "time_to_recover_s": None,
+            "id": "i3",
+            "opened_at": 1.71e9,
+            "rung": "",
+            "culprits": [{"node": "n2", "rank": 1}],
+            "nodes": ["n1", "n2"],
         },
     ],
 }
@@ -138,7 +165,7 @@ class Site:
     """Pages with answers the test chooses."""
 
     def __init__(self) -> None:
-        self.vitals, self.alive, self.ready, self.url = Vitals(), "", "", ""
+        self.vitals, self.alive, self.ready, self.url, self.kind = Vitals(), "", "", "", ""
         self.vitals.store = StoreStatus("3.5.9", 1000, 7, True, ("NOSPACE",))
         self.vitals.actions["create", "done"] += 2
         self.vitals.posts["pager", "failed"] += 3
@@ -149,8 +176,10 @@ class Site:
             registry=registry(lambda: STATE, self.vitals),
         )
 
-    async def get(self, path: str) -> tuple[int, str]:
-        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+    async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
+        asked = {"Accept": accept}
+        async with aiohttp.ClientSession() as session, session.get(self.url + path, headers=asked) as answer:
+            self.kind = answer.headers["Content-Type"]
             return answer.status, await answer.text()
 
 
@@ -166,7 +195,7 @@ async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: 
     status, text = await site.get("/metrics")
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert status == 200
-    assert set(families) == {metric.name for metric in MONITOR}
+    assert set(families) == {metric.name for metric in (*SHARED, *MONITOR)}
     assert families["rankpulse_node_silence_seconds"].samples[0].labels == {"node": "n1"}
     assert families["rankpulse_monitor_epoch"].samples[0].value == 3
     assert families["rankpulse_store_alarms"].samples[0].value == 1
@@ -185,8 +214,6 @@ async def test_metrics_are_those_of_the_catalogue_with_the_present_values(site: 
     assert told == {"taken": 0, "failed": 3, "gone": 0, "unsent": 0}
     assert by_label(families["rankpulse_webhook_waiting"]) == {"pager": 2}
     assert by_label(families["rankpulse_webhook_dead"]) == {"pager": 1}
-    assert families["rankpulse_time_to_detect_seconds"].samples[0].value == 2.0
-    assert families["rankpulse_time_to_recover_seconds"].samples[0].value == 4.0
 
 
 async def test_figures_of_a_run_are_made_from_its_ranks_and_incidents(site: Site) -> None:
@@ -256,6 +283,104 @@ async def test_what_may_be_counted_has_its_zero_before_it_happens(site: Site) ->
     assert by_label(families["rankpulse_runs_ended"])["failed"] == 0
 
 
+async def test_who_stands_out_and_whether_it_becomes_more_is_told(site: Site) -> None:
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert by_label(families["rankpulse_lemons"]) == {"node": 1, "gpu": 0}
+    [worst] = families["rankpulse_lemon_failure_ratio"].samples
+    assert (worst.labels, worst.value) == ({"kind": "node", "name": "n1"}, 12.0), "infinite is no sample"
+    assert [row.value for row in families["rankpulse_lemon_false_discovery_ratio"].samples] == [0.001, 0.7]
+    assert by_label(families["rankpulse_failure_trend"]) == {
+        "constant": 0, "falling": 0, "rising": 1, "bursts": 0, "too_few": 0
+    }  # fmt: skip
+    assert by_label(families["rankpulse_failure_trend_beta"]) == {"best": 2.0, "low": 1.5}
+    assert by_label(families["rankpulse_failure_trend_p_ratio"])["lewis_robinson"] == 0.02
+
+
+async def test_open_incidents_are_named_and_stand_on_their_rung(site: Site) -> None:
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    named = families["rankpulse_incident_opened_timestamp_seconds"].samples
+    wanted = ("incident", "class", "run_uid", "node", "action", "rung")
+    assert [tuple(row.labels[name] for name in wanted) for row in named] == [
+        ("i2", "worker_dead", "r1", "n1", "page", "page"), ("i3", "collective_hang", "r1", "n2", "observe", "none")
+    ]  # fmt: skip
+    assert by_label(families["rankpulse_incidents_on_rung"]) == {
+        "none": 1, "order": 0, "kill": 0, "webhook": 0, "page": 1
+    }  # fmt: skip
+
+
+def test_at_most_fifty_incidents_are_named_the_newest() -> None:
+    one = STATE["incidents"][1]
+    many = {"incidents": [{**one, "id": f"i{n}", "opened_at": float(n)} for n in range(80)]}
+    named = list(SOURCES["rankpulse_incident_opened_timestamp_seconds"](many, Vitals()))
+    assert [value for _, value in named] == [float(n) for n in range(30, 80)]
+
+
+def incident(id_: str, **more: Any) -> Incident:
+    fields = {"id": id_, "klass": "node_dead", "state": "open", "opened_at": 0.0, "time_to_detect_s": 4.0, **more}
+    return Incident(**fields)
+
+
+async def test_times_are_histograms_whose_buckets_lead_to_an_incident(site: Site) -> None:
+    vitals, over = site.vitals, {"state": "closed", "outcome": "recovered", "time_to_recover_s": 75.0}
+    vitals.note_incident(incident("i0", **over))  # before the listing: the past
+    vitals.listed = True
+    for id_ in ("i1", "i2"):
+        vitals.note_incident(incident(id_))
+        vitals.note_incident(incident(id_, restarts=1, order_id="o"))
+    vitals.note_incident(incident("i2", restarts=1, **over))
+    vitals.note_incident(incident("i2", restarts=1, **over))  # seen again
+    vitals.note_incident(incident("i3", state="closed", outcome="passed", time_to_recover_s=9.0))
+    _, text = await site.get("/metrics", "application/openmetrics-text;version=1.0.0")
+    assert site.kind.startswith("application/openmetrics-text")
+    families = {family.name: family for family in openmetrics_families(text)}
+
+    def of(name: str, suffix: str) -> dict[str, tuple[float, str]]:
+        rows = families[name].samples
+        return {
+            row.labels.get("le", row.labels.get("outcome", row.labels.get("by", ""))): (
+                row.value, row.exemplar.labels["incident"] if row.exemplar else ""
+            )
+            for row in rows
+            if row.name == name + suffix and row.labels.get("class", "node_dead") == "node_dead"
+        }  # fmt: skip
+
+    detected = of("rankpulse_time_to_detect_seconds", "_bucket")
+    assert (detected["2.0"], detected["5.0"], detected["+Inf"]) == ((0, ""), (3, "i3"), (3, ""))
+    assert of("rankpulse_time_to_detect_seconds", "_sum") == {"": (12.0, "")}
+    recovered = of("rankpulse_time_to_recover_seconds", "_bucket")
+    assert (recovered["60.0"], recovered["120.0"]) == ((0, ""), (1, "i2")), "what passed by itself was no recovery"
+    assert of("rankpulse_incidents", "_total") == {"": (3, "i3")}
+    assert of("rankpulse_incidents_closed", "_total")["recovered"] == (1, "")
+    assert of("rankpulse_restarts", "_total")["order"] == (2, "i2")
+
+
+async def test_who_does_not_ask_for_openmetrics_gets_the_classic_text(site: Site) -> None:
+    site.vitals.listed = True
+    site.vitals.note_incident(incident("i1"))
+    _, text = await site.get("/metrics")
+    assert site.kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert "# {" not in text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    buckets = [row for row in families["rankpulse_time_to_recover_seconds"].samples if row.name.endswith("_bucket")]
+    assert {row.value for row in buckets} == {0}, "of every class, before it happens"
+    assert {row.labels["class"] for row in buckets} == set(CLASSES)
+
+
+async def test_it_tells_of_its_own_health(site: Site) -> None:
+    site.vitals.tick_s.observe(0.02)
+    _, text = await site.get("/metrics")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    [build] = families["rankpulse_build_info"].samples
+    assert (build.labels["component"], build.labels["version"]) == ("monitor", "1")
+    assert families["process_resident_memory_bytes"].samples[0].value > 1e6
+    assert families["rankpulse_monitor_echo_age_seconds"].samples[0].value == 0.25
+    assert families["rankpulse_store_status_age_seconds"].samples[0].value == 4.0
+    ticks = {row.labels["le"]: row.value for row in families["rankpulse_monitor_tick_seconds"].samples if row.labels}
+    assert (ticks["0.01"], ticks["0.025"]) == (0, 1)
+
+
 def of_runs(family: Any) -> dict[str, float]:
     return {sample.labels["run_uid"]: sample.value for sample in family.samples}
 
@@ -279,7 +404,7 @@ def test_incidents_of_every_class_count_from_zero() -> None:
 
 
 def test_every_metric_of_the_catalogue_has_a_source() -> None:
-    assert set(SOURCES) == {metric.name for metric in MONITOR}
+    assert set(SOURCES) == {metric.name for metric in (BUILD, *MONITOR)}
 
 
 async def test_health_and_readiness_say_why_not(site: Site) -> None:
