@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
 VERSION: Final = 1
 BEGUN, DONE, FAILED, HEARD, DRY = "begun", "done", "failed", "heard", "dry"
@@ -56,12 +56,12 @@ class Journal:
             self._db = _opened(path)
             os.chmod(path, 0o640)
         except (sqlite3.Error, OSError, BadJournal) as error:
-            os.close(self._lock)
+            self._lock.close()
             raise error if isinstance(error, BadJournal) else BadJournal(f"state_file {path}: {error}") from None
 
     def close(self) -> None:
         self._db.close()
-        os.close(self._lock)
+        self._lock.close()
 
     def had(self, id_: str) -> Entry | None:
         row = self._db.execute(
@@ -126,18 +126,19 @@ def _quoted(path: str) -> str:
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def _alone(path: str) -> int:
+def _alone(path: str) -> IO[bytes]:
     """Holds a lock beside the file until we end, however that is."""
     try:
         fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
     except (OSError, ValueError) as error:
         raise BadJournal(f"state_file {path}: {getattr(error, 'strerror', None) or error}") from None
+    lock = os.fdopen(fd, "r+b")
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(fd)
+        lock.close()
         raise BadJournal(f"state_file {path}: another receiver has it; give this one a file of its own") from None
-    return fd
+    return lock
 
 
 def _opened(path: str) -> sqlite3.Connection:

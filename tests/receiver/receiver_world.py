@@ -1,4 +1,4 @@
-"""Events as monitors sign them, and schedulers that behave as the real ones were seen to. Nothing here is the receiver's."""
+"""Events as monitors sign them, and schedulers that behave as the real ones were seen to."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from support import eventually
 
 from rankpulse.core.announcing import body, body_of_test
 from rankpulse.core.records import Incident
@@ -103,8 +104,7 @@ class Office:
 
     async def idle(self) -> None:
         """All that was begun has ended."""
-        while self.work.waiting:
-            await asyncio.sleep(0)
+        await eventually(lambda: not self.work.waiting, 20, "the end of all actions")
 
     async def close(self) -> None:
         await self.work.close()
@@ -167,17 +167,17 @@ class SlurmWorld:
 
     def _rows(self) -> Ran:
         reason = "job requeued in held state" if self.held else "None"
-        facts = dict(
-            JobID="77",
-            JobArrayID="77",
-            HetJobID="N/A",
-            UserName=self.user,
-            State=self.state,
-            RestartCnt=self.restarts,
-            Reason=reason,
-            NodeList=self.nodes,
-            Comment=self.comment,
-        )
+        facts = {
+            "JobID": "77",
+            "JobArrayID": "77",
+            "HetJobID": "N/A",
+            "UserName": self.user,
+            "State": self.state,
+            "RestartCnt": self.restarts,
+            "Reason": reason,
+            "NodeList": self.nodes,
+            "Comment": self.comment,
+        }
         if self.state == "COMPLETING":
             self.state = "PENDING"
         return Ran(0, "".join(f"{facts[name]}|" for name in COLUMNS) + "\n")

@@ -61,7 +61,16 @@ def test_a_decision_that_is_old_is_left_to_a_person(tmp_path: Path) -> None:
     assert found.status == 409
 
 
-HOSTILE = ["llama-$(reboot)", "llama-;id", "llama-a b", "llama-../..", "llama-`id`", "llama-é", "llama-\x00", "llama-{x}"]
+HOSTILE = [
+    "llama-$(reboot)",
+    "llama-;id",
+    "llama-a b",
+    "llama-../..",
+    "llama-`id`",
+    "llama-é",
+    "llama-\x00",
+    "llama-{x}",
+]
 
 
 @pytest.mark.parametrize("job", [KUBE, COMMAND, UNIT], ids=["kubernetes", "command", "torchrun"])

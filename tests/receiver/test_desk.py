@@ -244,9 +244,7 @@ async def test_it_is_not_begun_hours_later(office: Office, recorder: Recorder, t
     await again.close()
 
 
-async def test_what_is_not_allowed_any_more_is_not_taken_up(
-    office: Office, recorder: Recorder, tmp_path: Path
-) -> None:
+async def test_what_is_not_allowed_any_more_is_not_taken_up(office: Office, recorder: Recorder, tmp_path: Path) -> None:
     recorder.gate.clear()
     office.hear(restart())
     await asyncio.sleep(0)
@@ -328,5 +326,3 @@ async def test_ids_outlive_signatures_and_are_forgotten_in_the_end(office: Offic
     assert [one.id for one in office.journal.unfinished()] == ["prod/i0001-0002-restart/1800000000"]
     recorder.gate.set()
     await office.idle()
-
-
