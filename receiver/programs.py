@@ -10,11 +10,16 @@ from typing import Final
 from rankpulse.core.words import printable
 from rankpulse.receiver.acting import Later, Ran
 
-KILL_AFTER_S: Final = 5.0  # of SIGTERM
+KILL_AFTER_S: Final = 5.0
+REST_S: Final = 1.0  # for the last words of one that has ended
 
 
 class System:
     """`Programs` of this machine. Each in a process group of its own, that ends with it."""
+
+    def __init__(self, kill_after_s: float = KILL_AFTER_S) -> None:
+        """`kill_after_s`: from SIGTERM to SIGKILL, where a program takes too long."""
+        self._kill_after_s = kill_after_s
 
     async def run(
         self,
@@ -24,37 +29,79 @@ class System:
         environ: Mapping[str, str] | None = None,
         output_max: int = 65_536,
     ) -> Ran:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env={**os.environ, "LC_ALL": "C", **(environ or {})},
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise Later(f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}") from None
-        try:
-            async with asyncio.timeout(timeout_s):
-                output = await _read(process, output_max)
-                return Ran(await process.wait(), output)
-        except TimeoutError:
-            raise Later(f"{argv[0]} had not ended after {timeout_s:g} s, and was killed") from None
-        finally:
-            await _end(process)
+        with _Words(output_max) as words:
+            process = await _started(argv, environ or {}, words.theirs)
+            words.listen()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    code = await process.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(REST_S):
+                            await words.ended.wait()
+                    return Ran(code, words.text())
+            except TimeoutError:
+                raise Later(f"{argv[0]} had not ended after {timeout_s:g} s, and was killed") from None
+            finally:
+                await _end(process, self._kill_after_s)
 
 
-async def _read(process: asyncio.subprocess.Process, limit: int) -> str:
-    """The beginning; what follows is read and dropped, so that nobody waits for us."""
-    assert process.stdout is not None
-    kept = bytearray()
-    while chunk := await process.stdout.read(65_536):
-        kept += chunk[: max(0, limit - len(kept))]
-    return kept.decode(errors="replace")
+class _Words:
+    """What a program says: the beginning is kept, the rest read and dropped, so that nobody waits for us.
+
+    A pipe of our own: asyncio's would keep us waiting for whatever the program leaves running in the background.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._kept, self.ended = limit, bytearray(), asyncio.Event()
+
+    def __enter__(self) -> "_Words":
+        self._ours, self.theirs = os.pipe()
+        os.set_blocking(self._ours, False)
+        return self
+
+    def listen(self) -> None:
+        """Once the program has its end."""
+        os.close(self.theirs)
+        self.theirs = -1
+        asyncio.get_running_loop().add_reader(self._ours, self._read)
+
+    def text(self) -> str:
+        return self._kept.decode(errors="replace")
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            if data := os.read(self._ours, 65_536):
+                self._kept += data[: max(0, self._limit - len(self._kept))]
+            else:
+                self._leave()
+
+    def _leave(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._ours)
+        self.ended.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+        for fd in (self._ours, self.theirs):
+            if fd >= 0:
+                os.close(fd)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _started(argv: Sequence[str], environ: Mapping[str, str], output: int) -> asyncio.subprocess.Process:
+    """Raises `Later`."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "LC_ALL": "C", **environ},
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise Later(f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}") from None
+
+
+async def _end(process: asyncio.subprocess.Process, kill_after_s: float) -> None:
     """Also what it started, as far as that stayed in its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.returncode is not None and number == signal.SIGTERM:
@@ -62,7 +109,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(TimeoutError):
-            async with asyncio.timeout(KILL_AFTER_S):
+            async with asyncio.timeout(kill_after_s):
                 await process.wait()
                 return
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +35,7 @@ def command(folder: Path, text: str, *argv: str, **change: Any) -> tuple[Command
     path.write_text(f"#!{sys.executable}\n{text}\n")
     path.chmod(0o755)
     job = {"actuator": "command", "argv": [str(path), *argv]}
-    return Command(CommandSettings(**change), System()), asked(folder, job)
+    return Command(CommandSettings(**change), System(kill_after_s=0.5)), asked(folder, job)
 
 
 TELL = """
@@ -107,6 +108,21 @@ def _lives(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+async def test_what_it_leaves_in_the_background_is_not_waited_for_nor_killed(tmp_path: Path) -> None:
+    text = """
+import subprocess
+print("begun", flush=True)
+open(__file__ + ".pid", "w").write(str(subprocess.Popen(["sleep", "600"]).pid))
+"""
+    actuator, asked_ = command(tmp_path, text, timeout_s=20.0)
+    assert (await actuator.restart(asked_, Note())).endswith("exit code 0: begun")
+    pid = int((tmp_path / "program.pid").read_text())
+    try:
+        assert _lives(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 async def test_one_that_talks_without_end_costs_little(tmp_path: Path) -> None:
