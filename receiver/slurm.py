@@ -25,7 +25,7 @@ class Slurm:
         acted = False
         for _ in range(STEPS_MAX):
             now = await self._look(plan)
-            left = slurm_job.steps(now, plan, self._settings.mark)
+            left = await self._left(now, plan)
             if not left:
                 return f"job {now.number}: " + ("requeued" if acted else "was requeued for this decision before")
             acted = True
@@ -33,11 +33,26 @@ class Slurm:
         raise Later(f"job {plan.target} does not end: {left[0].why}")
 
     async def would(self, plan: Plan, scribe: Scribe) -> list[str]:
-        left = slurm_job.steps(await self._look(plan), plan, self._settings.mark)
+        left = await self._left(await self._look(plan), plan)
         return [
             f"{self._settings.scontrol} {' '.join(one.argv)}: {one.why}" if one.argv else f"wait: {one.why}"
             for one in left
         ]
+
+    async def _left(self, now: SlurmJob, plan: Plan) -> list[Step]:
+        slurm_job.steps(now, plan, self._settings.mark, ())  # whether it may be touched at all
+        without = [await self._known(name) for name in plan.data.without]
+        return slurm_job.steps(now, plan, self._settings.mark, without)
+
+    async def _known(self, name: str) -> str:
+        """As Slurm calls it. Found out before anything is done: it takes no list with a name that it does not know."""
+        for one in slurm_job.node_names(name):
+            ran = await self._run((self._settings.scontrol, "-o", "show", "node", one))
+            if ran.code == 0 and ran.output.startswith(f"NodeName={one} "):
+                return one
+            if "not found" not in ran.output:
+                raise Later(f"Slurm does not tell of node {one}: {said(ran)}")
+        raise Refused(f"Slurm knows no node {name}, which is to be left out: agents must call nodes as Slurm does")
 
     async def _do(self, step: Step, scribe: Scribe) -> None:
         if not step.argv:

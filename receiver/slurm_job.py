@@ -71,8 +71,8 @@ def _admin_comment(shown: str) -> str:
     return found[1] if found else ""
 
 
-def steps(now: SlurmJob, plan: Plan, field: str) -> list[Step]:
-    """What is to be done yet, in order; [] when all is done. Raises `Refused`."""
+def steps(now: SlurmJob, plan: Plan, field: str, without: Sequence[str]) -> list[Step]:
+    """What is to be done yet, in order; [] when all is done. `without`: nodes by Slurm's names. Raises `Refused`."""
     if now.user not in plan.job.users:
         raise Refused(f"job {now.number} belongs to {now.user!r}, who is none of `users`")
     begun = now.marked is not None and now.marked[0] == plan.mark
@@ -81,7 +81,7 @@ def steps(now: SlurmJob, plan: Plan, field: str) -> list[Step]:
     before = now.marked[1] if begun and now.marked is not None else now.restarts
     _check(now, plan, begun, now.restarts > before)
     mark = [] if begun else [_mark(now, plan, field, now.restarts, "begun", "the decision is written into the job")]
-    return mark + _rest(now, plan, field, before)
+    return mark + _rest(now, plan, field, before, without)
 
 
 def _check(now: SlurmJob, plan: Plan, begun: bool, again: bool) -> None:
@@ -93,10 +93,10 @@ def _check(now: SlurmJob, plan: Plan, begun: bool, again: bool) -> None:
         raise Refused(f"job {now.number} waits and is held by somebody: it is left alone")
 
 
-def _rest(now: SlurmJob, plan: Plan, field: str, before: int) -> list[Step]:
+def _rest(now: SlurmJob, plan: Plan, field: str, before: int, without: Sequence[str]) -> list[Step]:
     done = _mark(now, plan, field, before, "done", "the decision is carried out")
-    without = _excluded(now, plan)
-    exclude = [_update(now, f"ExcNodeList={without}", "these nodes are left out")] if without != now.excluded else []
+    names = ",".join(dict.fromkeys([*filter(None, now.excluded.split(",")), *without])) if without else now.excluded
+    exclude = [_update(now, f"ExcNodeList={names}", "these nodes are left out")] if names != now.excluded else []
     release = Step(("release", now.number), "it may start")
     if now.state == "COMPLETING":
         return [Step((), "its old processes are being ended"), *exclude, release, done]
@@ -108,12 +108,11 @@ def _rest(now: SlurmJob, plan: Plan, field: str, before: int) -> list[Step]:
     return [hold, Step((), "its old processes are being ended"), *exclude, release, done]
 
 
-def _excluded(now: SlurmJob, plan: Plan) -> str:
-    names = [name for name in now.excluded.split(",") if name]
-    for name in plan.data.without:
-        if not _NODE.fullmatch(name):
-            raise Refused(f"node {name[:60]!r} is no name of a node of Slurm")
-    return ",".join(dict.fromkeys([*names, *plan.data.without])) if plan.data.without else now.excluded
+def node_names(name: str) -> tuple[str, ...]:
+    """What Slurm may call that node: its name, or that without a domain. Raises `Refused`."""
+    if not _NODE.fullmatch(name):
+        raise Refused(f"node {name[:60]!r} is no name of a node of Slurm")
+    return tuple(dict.fromkeys((name, name.partition(".")[0])))
 
 
 def _update(now: SlurmJob, what: str, why: str) -> Step:

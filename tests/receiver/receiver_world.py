@@ -149,6 +149,9 @@ class SlurmWorld:
         words = list(argv)
         if words[0] == "squeue":
             return self._rows()
+        if words[:4] == ["scontrol", "-o", "show", "node"]:
+            known = words[4] in ("gpu07", "gpu08")
+            return Ran(0, f"NodeName={words[4]} Arch=x86_64\n") if known else Ran(1, f"Node {words[4]} not found\n")
         if words[:2] == ["scontrol", "-o"]:
             return Ran(0, self._shown())
         if words[1:3] == ["show", "hostnames"]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from support import eventually_sync
@@ -18,7 +19,7 @@ SlurmctldHost={host}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CryptoType=crypto/munge
 SlurmctldPort={ctld}
 SlurmdPort={d}
@@ -43,6 +44,7 @@ MinJobAge=300
 KillWait=2
 {more}
 NodeName={host} CPUs={cpus} State=UNKNOWN
+NodeName=elsewhere NodeAddr=127.0.0.1 Port=9 CPUs=1 State=DOWN
 PartitionName=drill Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -85,6 +87,10 @@ class SlurmCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.run("scancel", "--full", "--signal=KILL", f"--nodelist={self.host}")
+        self.run("scancel", f"--nodelist={self.host}")
+        with suppress(AssertionError):
+            eventually_sync(lambda: not self.run("squeue", "-h", "-t", "R,CG", "-o", "%i").strip(), 20, "the last job")
         for process in reversed(self._started):
             process.terminate()
         for process in reversed(self._started):

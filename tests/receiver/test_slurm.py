@@ -178,6 +178,15 @@ async def test_nodes_whose_names_are_none_are_not_handed_on(tmp_path: Path) -> N
         await slurm(SlurmWorld()).restart(asked(tmp_path, without=("gpu[01-99]",)), Note())
 
 
+async def test_nodes_that_slurm_does_not_know_are_found_out_before_the_job_is_touched(tmp_path: Path) -> None:
+    world = SlurmWorld()
+    with pytest.raises(Refused, match="Slurm knows no node gpu99"):
+        await slurm(world).restart(asked(tmp_path, without=("gpu07", "gpu99")), Note())
+    assert world.changes == []
+    await slurm(world).restart(asked(tmp_path, without=("gpu08.example.com",)), Note())
+    assert world.excluded == "gpu08"
+
+
 class Broken(SlurmWorld):
     def __init__(self, ran: Ran) -> None:
         super().__init__()
