@@ -47,7 +47,7 @@ class Command:
 
 
 def _argv(plan: Plan) -> tuple[str, ...]:
-    return tuple(jobs.filled(one, names(plan.data)) for one in plan.job.argv)
+    return tuple(jobs.filled(one, names(plan.job, plan.data)) for one in plan.job.argv)
 
 
 def environ(plan: Plan, again: bool) -> Mapping[str, str]:

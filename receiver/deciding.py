@@ -65,21 +65,22 @@ def plan(event: Event, settings: ReceiverSettings) -> Decision:
         return Heard(f"{data.event}: nothing is to be done here")
     if data.event != RESTART:
         return Denied(403, f"event {printable(data.event, 60)!r} is not known")
-    job = next((one for one in settings.jobs if jobs.matches(one, data.run_id)), None)
+    job = next((one for one in settings.jobs if jobs.star(one, data.run_id) is not None), None)
     if job is None:
         return Denied(403, f"run {printable(data.run_id, 60)!r} is none of `jobs`")
     try:
-        target = jobs.target(job, names(data))
-        tuple(jobs.filled(one, names(data)) for one in job.argv)
+        target = jobs.target(job, names(job, data))
+        tuple(jobs.filled(one, names(job, data)) for one in job.argv)
     except Unsafe as error:
         return Denied(403, str(error))
     reason = f"{data.decision} asks that run {printable(data.run_id, 60)} be started again: {data.summary}"
     return Plan(event.id, mark(event.id), job.actuator, target, job, data, printable(reason, 500))
 
 
-def names(data: Data) -> dict[str, str]:
+def names(job: Job, data: Data) -> dict[str, str]:
     """What templates may be filled with."""
     return {
+        "*": jobs.star(job, data.run_id) or "",
         "cluster": data.cluster,
         "decision": data.decision,
         "round": str(data.round),

@@ -9,7 +9,7 @@ import msgspec
 SLURM, KUBERNETES, COMMAND, TORCHRUN = "slurm", "kubernetes", "command", "torchrun"
 ACTUATORS: Final = (SLURM, KUBERNETES, COMMAND, TORCHRUN)
 KINDS: Final = ("JobSet", "TrainJob", "PyTorchJob")
-FIELDS: Final = ("cluster", "decision", "round", "run_id", "run_uid")
+FIELDS: Final = ("*", "cluster", "decision", "round", "run_id", "run_uid")  # "*": what it stands for in `run_id`
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # nothing that a shell, a path or an option could mean
 _ANYTHING: Final = "[A-Za-z0-9._-]*"  # for `*`; labels with other characters are told of, and not acted by
 _PATTERN: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9._*-]{0,127}")
@@ -39,10 +39,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     argv: tuple[str, ...] = ()  # command: no shell reads it
 
 
-def matches(job: Job, run_id: str) -> bool:
-    """Whether the entry is about this label."""
-    parts = (re.escape(part) for part in job.run_id.split("*"))
-    return re.fullmatch(_ANYTHING.join(parts), run_id) is not None
+def star(job: Job, run_id: str) -> str | None:
+    """What `*` stands for where the entry is about this label ("" where it has none); None where it is not."""
+    before, _, after = job.run_id.partition("*")
+    pattern = re.escape(before) + (f"({_ANYTHING})" if "*" in job.run_id else "()") + re.escape(after)
+    found = re.fullmatch(pattern, run_id)
+    return found[1] if found else None
 
 
 def filled(template: str, names: Mapping[str, str]) -> str:
@@ -68,8 +70,8 @@ def target(job: Job, names: Mapping[str, str]) -> str:
 
 def problems(job: Job) -> Iterator[str]:
     """What is wrong with an entry, each as it goes on after `jobs[n]`."""
-    if not _PATTERN.fullmatch(job.run_id):
-        yield ".run_id: letters, digits, '.', '_', '-', and '*' for anything; at most 128"
+    if not _PATTERN.fullmatch(job.run_id) or job.run_id.count("*") > 1:
+        yield ".run_id: letters, digits, '.', '_', '-', at most 128, and once '*' for anything"
     if job.actuator not in ACTUATORS:
         yield f".actuator {job.actuator[:20]!r}: choose one of {', '.join(ACTUATORS)}"
     for name, text in (("target", job.target), *(("argv", one) for one in job.argv)):

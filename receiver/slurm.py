@@ -13,6 +13,7 @@ from rankpulse.receiver.slurm_job import SlurmJob, Step
 
 STEPS_MAX: Final = 200
 LOOK_EVERY_S: Final = 1.0
+RESTARTS: Final = "restarts"  # of the job, when we began
 
 
 class Slurm:
@@ -24,25 +25,30 @@ class Slurm:
     async def restart(self, plan: Plan, scribe: Scribe) -> str:
         acted = False
         for _ in range(STEPS_MAX):
-            now = await self._look(plan)
-            left = await self._left(now, plan)
+            now, left = await self._left(plan, scribe)
             if not left:
                 return f"job {now.number}: " + ("requeued" if acted else "was requeued for this decision before")
+            if scribe.remembered(RESTARTS) is None:
+                scribe.remember(RESTARTS, str(now.restarts))
             acted = True
             await self._do(left[0], scribe)
         raise Later(f"job {plan.target} does not end: {left[0].why}")
 
     async def would(self, plan: Plan, scribe: Scribe) -> list[str]:
-        left = await self._left(await self._look(plan), plan)
+        _, left = await self._left(plan, scribe)
         return [
             f"{self._settings.scontrol} {' '.join(one.argv)}: {one.why}" if one.argv else f"wait: {one.why}"
             for one in left
         ]
 
-    async def _left(self, now: SlurmJob, plan: Plan) -> list[Step]:
-        slurm_job.steps(now, plan, self._settings.mark, ())  # whether it may be touched at all
+    async def _left(self, plan: Plan, scribe: Scribe) -> tuple[SlurmJob, list[Step]]:
+        """How it stands, and what is to be done yet."""
+        told = scribe.remembered(RESTARTS)
+        began = int(told) if told is not None else None
+        now = await self._look(plan, begun=began is not None)
+        slurm_job.steps(now, plan, self._settings.mark, (), began)  # whether it may be touched at all
         without = [await self._known(name) for name in plan.data.without]
-        return slurm_job.steps(now, plan, self._settings.mark, without)
+        return now, slurm_job.steps(now, plan, self._settings.mark, without, began)
 
     async def _known(self, name: str) -> str:
         """As Slurm calls it. Found out before anything is done: it takes no list with a name that it does not know."""
@@ -65,7 +71,7 @@ class Slurm:
         if ran.code != 0:
             raise Later(f"scontrol {step.argv[0]}: {said(ran)}")
 
-    async def _look(self, plan: Plan) -> SlurmJob:
+    async def _look(self, plan: Plan, *, begun: bool) -> SlurmJob:
         rows = await self._run((self._settings.squeue, "-h", "-t", "all", "-j", plan.target, "-O", slurm_job.FORMAT))
         shown = await self._run((self._settings.scontrol, "-o", "show", "job", plan.target))
         if slurm_job.GONE in rows.output or slurm_job.GONE in shown.output:
@@ -73,7 +79,7 @@ class Slurm:
         if rows.code or shown.code:
             raise Later(f"Slurm does not tell of job {plan.target}: {said(rows if rows.code else shown)}")
         now = slurm_job.job(rows.output, shown.output, self._settings.mark)
-        if self._settings.same_nodes and not now.marked:
+        if self._settings.same_nodes and not begun:
             await self._check_nodes(now, plan)
         return now
 

@@ -71,20 +71,29 @@ def _admin_comment(shown: str) -> str:
     return found[1] if found else ""
 
 
-def steps(now: SlurmJob, plan: Plan, field: str, without: Sequence[str]) -> list[Step]:
-    """What is to be done yet, in order; [] when all is done. `without`: nodes by Slurm's names. Raises `Refused`."""
+def steps(
+    now: SlurmJob, plan: Plan, field: str, without: Sequence[str] = (), remembered: int | None = None
+) -> list[Step]:
+    """What is to be done yet, in order; [] when all is done. Raises `Refused`.
+
+    `without`: nodes by Slurm's names. `remembered`: the job's restarts when we began with this decision, None: we have
+    not. A job that has ended takes no mark, so the mark alone cannot tell.
+    """
     if now.user not in plan.job.users:
         raise Refused(f"job {now.number} belongs to {now.user!r}, who is none of `users`")
-    begun = now.marked is not None and now.marked[0] == plan.mark
-    if begun and now.marked is not None and now.marked[2] == "done":
+    marked = now.marked if now.marked is not None and now.marked[0] == plan.mark else None
+    if marked is not None and marked[2] == "done":
         return []
-    before = now.marked[1] if begun and now.marked is not None else now.restarts
-    _check(now, plan, begun, now.restarts > before)
-    mark = [] if begun else [_mark(now, plan, field, now.restarts, "begun", "the decision is written into the job")]
-    return mark + _rest(now, plan, field, before, without)
+    before = marked[1] if marked else remembered
+    _check(now, plan, begun=before is not None)
+    before = now.restarts if before is None else before
+    mark = [] if marked else [_mark(now, plan, field, before, "begun", "the decision is written into the job")]
+    return _rest(
+        now, before, mark, _exclude(now, without), _mark(now, plan, field, before, "done", "it is carried out")
+    )
 
 
-def _check(now: SlurmJob, plan: Plan, begun: bool, again: bool) -> None:
+def _check(now: SlurmJob, plan: Plan, begun: bool) -> None:
     if now.state not in (*LIVE, *FAILED, *WAITING):
         raise Refused(f"job {now.number} is {now.state}: ended on purpose or by its limit, and is left alone")
     if not begun and not plan.may_begin:
@@ -93,19 +102,24 @@ def _check(now: SlurmJob, plan: Plan, begun: bool, again: bool) -> None:
         raise Refused(f"job {now.number} waits and is held by somebody: it is left alone")
 
 
-def _rest(now: SlurmJob, plan: Plan, field: str, before: int, without: Sequence[str]) -> list[Step]:
-    done = _mark(now, plan, field, before, "done", "the decision is carried out")
-    names = ",".join(dict.fromkeys([*filter(None, now.excluded.split(",")), *without])) if without else now.excluded
-    exclude = [_update(now, f"ExcNodeList={names}", "these nodes are left out")] if names != now.excluded else []
-    release = Step(("release", now.number), "it may start")
-    if now.state == "COMPLETING":
-        return [Step((), "its old processes are being ended"), *exclude, release, done]
-    if now.restarts > before and now.state not in WAITING:
-        return [done]  # it runs again, or has even ended again: that is another story
-    if now.state in WAITING:
-        return [*exclude, *([release] if now.held else []), done]
+def _rest(now: SlurmJob, before: int, mark: list[Step], exclude: list[Step], done: Step) -> list[Step]:
     hold = Step(("requeuehold", now.number), "ended and put back into the queue, held until nodes are left out")
-    return [hold, Step((), "its old processes are being ended"), *exclude, release, done]
+    release = Step(("release", now.number), "it may start")
+    wait = Step((), "its old processes are being ended")
+    again = now.restarts > before
+    if now.state == "COMPLETING":
+        return [*mark, wait, *exclude, release, done]
+    if now.state in WAITING:
+        return [*mark, *exclude, *([release] if again and now.held else []), done]
+    if now.state in FAILED:  # takes no update; where it has failed anew, that is another story
+        return [] if again else [hold, *mark, *exclude, release, done]
+    return [*mark, done] if again else [*mark, hold, wait, *exclude, release, done]
+
+
+def _exclude(now: SlurmJob, without: Sequence[str]) -> list[Step]:
+    known = [name for name in now.excluded.split(",") if name]
+    names = ",".join(dict.fromkeys([*known, *without]))
+    return [_update(now, f"ExcNodeList={names}", "these nodes are left out")] if names != ",".join(known) else []
 
 
 def node_names(name: str) -> tuple[str, ...]:

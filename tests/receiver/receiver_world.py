@@ -195,6 +195,8 @@ class SlurmWorld:
 
     def _update(self, words: list[str]) -> Ran | None:
         assert words[0] == "JobId=77"
+        if self.state not in ("PENDING", "RUNNING", "COMPLETING"):
+            return Ran(1, "Job has already finished for job 77\n")
         name, _, value = words[1].partition("=")
         if name == "ExcNodeList":
             if self.state != "PENDING":

@@ -88,6 +88,16 @@ def test_a_slurm_job_is_a_number(tmp_path: Path, run_id: str) -> None:
     assert isinstance(said(tmp_path, restart(run_id=run_id), {**SLURM, "run_id": "*", "target": "{run_id}"}), Denied)
 
 
+def test_what_the_star_stands_for_can_be_filled_in(tmp_path: Path) -> None:
+    found = said(tmp_path, restart(run_id="slurm-77"), {**SLURM, "run_id": "slurm-*", "target": "{*}"})
+    assert isinstance(found, Plan)
+    assert found.target == "77"
+    for run_id in ("slurm-", "slurm-77x", "slurm--1"):
+        assert isinstance(
+            said(tmp_path, restart(run_id=run_id), {**SLURM, "run_id": "slurm-*", "target": "{*}"}), Denied
+        )
+
+
 @pytest.mark.parametrize("run_id", ["77", "77_3"])
 def test_and_may_be_a_task_of_an_array(tmp_path: Path, run_id: str) -> None:
     found = said(tmp_path, restart(run_id=run_id), {**SLURM, "run_id": "*", "target": "{run_id}"})
@@ -111,7 +121,7 @@ def test_every_problem_is_said_at_once() -> None:
         "kubernetes": {"url": "http://api"},
         "command": 7,
         "jobs": [
-            {"run_id": "a b", "actuator": "ssh"},
+            {"run_id": "a*b*", "actuator": "ssh"},
             {"run_id": "x", "actuator": "slurm", "users": ["Root!"]},
             {"run_id": "x", "actuator": "slurm"},
             {"run_id": "x", "actuator": "kubernetes", "kind": "Pod"},

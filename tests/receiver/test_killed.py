@@ -102,11 +102,12 @@ class Play:
     """One decision through one actuator over as many lives of the receiver as it takes."""
 
     def __init__(self, name: str, folder: Path) -> None:
+        name, _, failed = name.partition(" ")
         self.name, self.folder, self.points, self.time = name, folder, Points(), Time()
         folder.mkdir()
         at = self.points.at
         if name == "slurm":
-            self.world: Any = Scheduler(before=at)
+            self.world: Any = Scheduler("FAILED" if failed else "RUNNING", before=at)
             self.actuator: Any = Slurm(SlurmSettings(), self.world, look_every_s=0)
             job: dict[str, Any] = {"users": ["ann"]}
         elif name == "kubernetes":
@@ -179,7 +180,7 @@ async def points_of(name: str, folder: Path) -> list[str]:
     return met
 
 
-@pytest.mark.parametrize("name", ["slurm", "kubernetes", "command", "torchrun"])
+@pytest.mark.parametrize("name", ["slurm", "slurm failed", "kubernetes", "command", "torchrun"])
 async def test_killed_at_every_point(name: str, ram: Path) -> None:
     met = await points_of(name, ram / "calm")
     assert len(met) >= 10

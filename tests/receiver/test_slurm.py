@@ -169,8 +169,25 @@ async def test_a_decision_that_is_old_is_not_begun_but_brought_to_its_end(tmp_pa
         await slurm(world).restart(old, Note())
     assert world.changes == []
     world.admin, world.state, world.restarts, world.held = f"rankpulse={MARK}:0:begun", "PENDING", 1, True
-    await slurm(world).restart(old, Note())
+    note = Note()
+    note.remember("restarts", "0")
+    await slurm(world).restart(old, note)
     assert (world.held, world.excluded, world.requeues) == (False, "gpu07", 0)
+
+
+async def test_the_mark_is_enough_where_our_memory_is_lost(tmp_path: Path) -> None:
+    world = SlurmWorld("PENDING")
+    world.admin, world.restarts, world.held = f"rankpulse={MARK}:0:begun", 1, True
+    await slurm(world).restart(asked(tmp_path), Note())
+    assert (world.held, world.excluded, world.requeues) == (False, "gpu07", 0)
+
+
+async def test_one_that_failed_anew_after_its_restart_is_another_story(tmp_path: Path) -> None:
+    world, note = SlurmWorld("FAILED"), Note()
+    note.remember("restarts", "0")
+    world.restarts = 1
+    assert "before" in await slurm(world).restart(asked(tmp_path), note)
+    assert world.changes == []
 
 
 async def test_nodes_whose_names_are_none_are_not_handed_on(tmp_path: Path) -> None:
