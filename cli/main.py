@@ -11,6 +11,7 @@ from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
 from rankpulse.cli.ledger import ledger_app
+from rankpulse.cli.receiver import receiver_app
 from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ app.add_typer(ckpt_app, name="ckpt")
 app.add_typer(acting.breaker_app, name="breaker")
 app.add_typer(webhook_app, name="webhook")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(receiver_app, name="webhook-receiver")
 
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]

@@ -536,3 +536,39 @@ MONITOR: Final = (
         "Shape of the power law of failures: 1 at a constant rate, above where they become more; best, low, high.",
     ),
 )
+
+RECEIVER: Final = (
+    Metric("rankpulse_receiver_info", "gauge", ("version", "dry_run"), "", "Always 1; which receiver this is."),
+    Metric("rankpulse_receiver_ready", "gauge", (), "", "1 while events can be taken: keys and journal serve."),
+    Metric("rankpulse_receiver_requests", "counter", ("status",), "", "Requests by the status that was answered."),
+    Metric(
+        "rankpulse_receiver_refused",
+        "counter",
+        ("what",),
+        "",
+        "Requests whose signature was refused: headers, signature, late or early.",
+    ),
+    Metric(
+        "rankpulse_receiver_events",
+        "counter",
+        ("what",),
+        "",
+        "Verified events: accepted, heard, had (again), denied, or full (too much under way).",
+    ),
+    Metric(
+        "rankpulse_receiver_actions",
+        "counter",
+        ("actuator", "end"),
+        "",
+        "Actions that ended: done, failed, or dry (only told).",
+    ),
+    Metric("rankpulse_receiver_actions_waiting", "gauge", (), "", "Actions accepted and not ended yet."),
+    Metric("rankpulse_receiver_connections", "gauge", (), "", "Connections at present."),
+    Metric(
+        "rankpulse_receiver_connections_dropped",
+        "counter",
+        (),
+        "",
+        "Connections closed because they took too long or others came.",
+    ),
+)

@@ -24,7 +24,7 @@ from rankpulse.core import (
 )
 
 REPO = Path(__file__).resolve().parents[2]
-ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "store", "trainer")
+ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "receiver", "store", "trainer")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -170,7 +170,7 @@ def test_every_kind_of_observation_is_documented() -> None:
 
 @pytest.mark.parametrize(
     "metric",
-    [*catalogue.SHARED, *catalogue.AGENT, *catalogue.GPU, *catalogue.HOST, *catalogue.MONITOR],
+    [*catalogue.SHARED, *catalogue.AGENT, *catalogue.GPU, *catalogue.HOST, *catalogue.MONITOR, *catalogue.RECEIVER],
     ids=lambda metric: metric.name,
 )
 def test_every_metric_is_documented(metric: catalogue.Metric) -> None:
