@@ -26,10 +26,12 @@ class LedgerBook:
         self.days: dict[str, LedgerDay] = {}
         self.pasts: dict[str, LedgerPast] = {}
         self.listings = 0  # so far
+        self.changes = 0  # so far: whoever works something out of it sees by it whether that still holds
         self._sums = RunningSums()
         self._failures: dict[str, list[tuple[str, LedgerEntry]]] = {}  # by run, in order of their keys
 
     def seen(self, key: str, record: Record) -> None:
+        self.changes += 1
         if isinstance(record, LedgerEntry):
             self._entered(key, record)
         elif isinstance(record, LedgerDay):
@@ -43,6 +45,7 @@ class LedgerBook:
             self._sums.spoiled()
 
     def gone(self, key: str) -> None:
+        self.changes += 1
         entry, day = self.entries.pop(key, None), self.days.pop(key, None)
         if entry is not None:
             self._forget_failure(key, entry)
@@ -60,6 +63,7 @@ class LedgerBook:
     def relisted(self) -> None:
         """The listing tells it again."""
         self.listings += 1
+        self.changes += 1
         self.origin = None
         self.entries.clear()
         self.days.clear()
