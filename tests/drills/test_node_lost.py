@@ -66,7 +66,11 @@ async def test_a_spare_takes_the_place_of_a_whole_node(tmp_path: Path) -> None:
             await asyncio.to_thread(spared.end)
 
 
-async def test_a_leader_killed_in_the_middle_of_it_leaves_one_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "action"),
+    [(signal.SIGSTOP, "restart_without"), pytest.param(signal.SIGKILL, "restart", marks=pytest.mark.drill)],
+)
+async def test_a_leader_killed_in_the_middle_of_it_leaves_one_restart(tmp_path: Path, number: int, action: str) -> None:
     """It dies as soon as it has told of the loss, at whatever line it is then; another takes over."""
     async with Stage(tmp_path, nodes=NODES, agents=UNREACHABLE, monitor=MONITOR) as stage:
         await arm(stage)
@@ -79,15 +83,16 @@ async def test_a_leader_killed_in_the_middle_of_it_leaves_one_restart(tmp_path: 
             # peers that wait in a save cannot tell whom they wait for; with nobody to look at a person would be paged
             await between_saves(spared.job, random.Random())
             since = time.time()
-            spared.strike("node-1", signal.SIGSTOP)
+            spared.strike("node-1", number)
             await spared.until(lambda: bool(spared.witness.incidents(since)), 60.0, "the incident")
             leads = spared.witness.all(r.Leader)[0].monitor
             for monitor in (stage.monitor, second):
                 if leads.endswith(f"-{monitor.pid}"):
                     monitor.signal(signal.SIGKILL)
-            await spared.goes_on("node-1", since)
+            took_s = await spared.goes_on("node-1", since)
+            print(f"first step after {took_s:.1f} s; the bare start took {spared.start_s:.1f} s")
             incident = await closed(spared, since)
-            assert (incident.action, incident.outcome, incident.restarts) == ("restart_without", "recovered", 1)
+            assert (incident.action, incident.outcome, incident.restarts) == (action, "recovered", 1)
             assert spared.witness.all(r.Leader)[0].monitor != leads
         finally:
             await asyncio.to_thread(second.end)
