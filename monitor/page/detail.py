@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 from rankpulse.core import node_standing as ns
 from rankpulse.core.glance import Glance
@@ -15,7 +16,7 @@ from rankpulse.core.words import span
 from rankpulse.monitor.page import runs
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.html import Child, Html, el
-from rankpulse.monitor.page.incidents import runbook
+from rankpulse.monitor.page.incidents import needs, runbook
 from rankpulse.monitor.page.words import EM, SHAPES, clock, link, many, mark, sign
 
 if TYPE_CHECKING:
@@ -27,14 +28,15 @@ ROWS: Final = 64
 
 def incident(i: Incident, found: Finding | None, about: About) -> Html:
     """Everything about one, as `rankpulse explain` tells it."""
-    level, word = ("bad", "open") if i.state == "open" else ("out", i.outcome or i.state)
+    told_state = needs(i) if i.state == "open" else [sign("–", "out", "over"), f" {i.outcome or i.state}"]
     rows = [_row(name, value) for name, value in facts(i, found, clock)]
     told = [(title, list(lines)) for title, lines in (*sections(i, found), *records(i))]
     more = [_lines(title, lines) for title, lines in told if lines]
     where = el("p", _links(i), "In a terminal: ", el("code", f"rankpulse explain {i.id}"), " · ", runbook(i, about))
     return el(
         "article",
-        el("h1", sign("✕" if level == "bad" else "–", level, word), " ", headline(i, found)),
+        el("p", told_state, class_="needs"),
+        el("h1", headline(i, found)),
         where, el("dl", rows, class_="facts"), more,
         id="main-piece", class_="detail",
     )  # fmt: skip
@@ -136,7 +138,7 @@ def _trail(engine: "Engine", name: str, now: float) -> Html | None:
     return _lines("What was thought of its silence", lines)
 
 
-def run(engine: "Engine", told: Glance, uid: str) -> Html | None:
+def run(engine: "Engine", told: Glance, uid: str, about: About) -> Html | None:
     figures = told.runs.get(uid)
     if figures is None:
         return None
@@ -146,10 +148,19 @@ def run(engine: "Engine", told: Glance, uid: str) -> Html | None:
         "article",
         el("h1", sign(sign_, level, word), f" {figures['run_id'] or uid}: {_stands(figures, hurt, told)}"),
         el("dl", [_row(key, value) for key, value in _run_facts(engine, uid, figures, told)], class_="facts"),
+        _board(about, told.cluster, uid),
         _concerning([i for i in (*told.open, *told.closed) if i.run_uid == uid]),
         _ranks(engine, uid),
         id="main-piece", class_="detail",
     )  # fmt: skip
+
+
+def _board(about: About, cluster: str, uid: str) -> Html | None:
+    """The way to its dashboard."""
+    if not about.grafana:
+        return None
+    where = f"{about.grafana.rstrip('/')}/d/rankpulse-run?{urlencode({'var-cluster': cluster, 'var-run': uid})}"
+    return el("p", el("a", "Its dashboard in Grafana", href=where))
 
 
 def _stands(run_: dict[str, Any], hurt: bool, told: Glance) -> str:

@@ -45,7 +45,7 @@ class Views:
         if kind == "nodes":
             return detail.node(self._engine, told, name)
         if kind == "runs":
-            return detail.run(self._engine, told, name)
+            return detail.run(self._engine, told, name, about)
         found = self._engine.book.get(name) if kind == "incidents" else None
         return detail.incident(found, told.findings.get(name), about) if found is not None else None
 
