@@ -83,8 +83,12 @@ class Screen:
 
     async def watch(self, witness: Witness) -> None:
         """Draw the table a few times a second and tell every change of an incident, until cancelled."""
-        self._witness, told = witness, set[tuple[str, float, str]]()
+        self._witness, told, pages = witness, set[tuple[str, float, str]](), set[str]()
         while True:
+            for leader in witness.all(r.Leader):
+                if leader.url and leader.url not in pages:
+                    pages.add(leader.url)
+                    self.tell(f"the page for people, while this lasts: {leader.url}/")
             for incident in witness.incidents():
                 for line in incident.trail:
                     mark = (incident.id, line.after_s, line.text)

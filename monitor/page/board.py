@@ -24,10 +24,13 @@ class Piece(NamedTuple):
 
 
 class Board:
-    """One page. `token` tells the versions of this monitor's life from those of another's."""
+    """One page. `token` tells the versions of this monitor's life from those of another's; `first`: where they begin.
 
-    def __init__(self, token: str) -> None:
-        self.token, self.version = token, 0
+    A page that was let go and is made anew begins beyond all that its readers have seen, and they are sent all of it.
+    """
+
+    def __init__(self, token: str, first: int = 0) -> None:
+        self.token, self.version = token, first
         self._pieces: dict[str, Piece] = {}
         self._changed: dict[str, int] = {}
         self._bytes: tuple[tuple[int, int], bytes, bytes] | None = None

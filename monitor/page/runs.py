@@ -7,7 +7,7 @@ from rankpulse.monitor.page.html import Child, Html, el
 from rankpulse.monitor.page.words import EM, link, many, roughly, sign
 
 RUNS: Final = 200  # rows; a cluster that has more is read by `rankpulse status`
-COLUMNS: Final = ("run", "step", "s/step", "ETTR", "ranks", "round", "checkpoint", "save every", "state")
+COLUMNS: Final = ("run", "step", "s/step", "ETTR", "ranks", "checkpoint", "save every", "state")
 _MODES: Final = {"paused": "paused", "observe": "observed only", "armed": "armed", "breaker": "held by the breaker"}
 
 

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiohttp import web
 
@@ -32,7 +32,7 @@ SHARE, SELDOM_S = 20.0, 1.0  # or looking would take more than a twentieth of th
 BEAT_S: Final = 5.0  # a watcher hears at least so often
 TAKE_S: Final = 10.0  # a watcher that does not take a message for so long is let go
 WATCHERS_MAX: Final = 64
-BOARDS_MAX: Final = 32  # pages of single nodes, runs, incidents that are kept for the next look
+BOARDS_MAX: Final = 2 * WATCHERS_MAX  # pages that are kept for the next look
 _ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -47,7 +47,14 @@ READ_ONLY: Final = (
     "This page is read-only. Act in a terminal, where your name and your reason are recorded: rankpulse restart, "
     "pause, resume, cordon, uncordon, maintenance, breaker close, arm, disarm.\n"
 )
+CANNOT: Final = "This page cannot be made: a bug in rankpulse. What it would show: rankpulse status, or /state\n"
 log = logging.getLogger("rankpulse.monitor")
+
+
+class Kept(NamedTuple):
+    board: Board
+    known: bool
+    made_at: float
 
 
 class OnCall:
@@ -60,10 +67,9 @@ class OnCall:
         self.look = hashlib.sha256(b"".join(self._assets.values())).hexdigest()[:12]
         self._glance: tuple[float, Glance] | None = None
         self._views, self._standings = Views(engine), Standings()
-        self._boards: dict[str, Board] = {}
-        self._made_at: dict[str, float] = {}
+        self._boards: dict[str, Kept] = {}
+        self._born = time.monotonic() - 1.0
         self.watchers, self._pause_s = 0, EVERY_S
-        self.made_s = 0.0  # how long the last page took to be made, for measurements
         self._complained = ""
 
     def routes(self) -> list[web.RouteDef]:
@@ -83,23 +89,25 @@ class OnCall:
             self._pause_s = min(max(EVERY_S, SHARE * (time.monotonic() - began)), SELDOM_S)
         return self._glance[1]
 
-    def board(self, path: str) -> tuple[Board, bool]:
-        """The page at this path as it is now, and whether there is what it is about."""
+    def board(self, path: str, *, watched: bool = False) -> tuple[Board, bool]:
+        """The page at this path as it is now, and whether there is what it is about; what is not is kept if watched."""
         began = time.monotonic()
-        board = self._boards.pop(path, None) or Board(self._token)
-        known = True
-        if began - self._made_at.get(path, float("-inf")) >= EVERY_S or not board.version:
-            pieces, known = self._views.pieces(path, self._look_now(), self._about())
-            board.update(pieces)
-            self.made_s = time.monotonic() - began
-            if known:
-                self._made_at[path] = began
-        if known:
-            self._boards[path] = board  # the newest last
+        kept = self._boards.pop(path, None)
+        if kept is not None and began - kept.made_at < EVERY_S:
+            self._boards[path] = kept
+            return kept.board, kept.known
+        board = kept.board if kept is not None else Board(self._token, self._beyond())
+        pieces, known = self._views.pieces(path, self._look_now(), self._about())
+        board.update(pieces)
+        if known or watched:
+            self._boards[path] = Kept(board, known, began)  # the newest last
         while len(self._boards) > BOARDS_MAX:
-            self._made_at.pop(oldest := next(iter(self._boards)), None)
-            del self._boards[oldest]
+            del self._boards[next(iter(self._boards))]
         return board, known
+
+    def _beyond(self) -> int:
+        """A version that no board of this life has come to: they count at most twice a second."""
+        return int((time.monotonic() - self._born) * 1000)
 
     def _frame(self, path: str) -> Frame:
         told, about = self._look_now(), self._about()
@@ -110,8 +118,11 @@ class OnCall:
 
     async def _page(self, request: web.Request) -> web.Response:
         path = _path(request)
-        board, known = self.board(path)
-        frame = self._frame(path)
+        try:
+            (board, known), frame = self.board(path), self._frame(path)
+        except Exception as error:
+            self._complain(path, error)
+            return web.Response(text=CANNOT, status=500, headers=HEADERS)
         return _html(request, *board.document(lambda board: document(frame, board), frame.at), 200 if known else 404)
 
     async def _search(self, request: web.Request) -> web.Response:
@@ -165,14 +176,18 @@ class OnCall:
         return answer
 
     def _safe(self, path: str) -> Board | None:
-        """A page that cannot be made must not end the stream; it is said once."""
+        """A page that cannot be made must not end the stream."""
         try:
-            return self.board(path)[0]
+            return self.board(path, watched=True)[0]
         except Exception as error:
-            if self._complained != repr(error):
-                self._complained = repr(error)
-                log.exception("the page %s cannot be made: a bug in rankpulse, please report it", path[:100])
+            self._complain(path, error)
             return None
+
+    def _complain(self, path: str, error: Exception) -> None:
+        """Once for each error."""
+        if self._complained != repr(error):
+            self._complained = repr(error)
+            log.error("the page %r cannot be made: a bug in rankpulse, please report it", path[:100], exc_info=error)
 
 
 def _path(request: web.Request) -> str:

@@ -36,8 +36,27 @@ def verdict(told: Glance, about: About) -> Html:
         "div",
         el("p", sign(shape[0], level, shape[1]), " ", words, class_="headline"),
         el("p", more, class_="under"),
+        [el("p", sign("?", "doubt", "mind"), " ", note, class_="note") for note in notes(told, about)],
         id="verdict", class_=f"verdict {level}", data_title=_title(level, told),
     )  # fmt: skip
+
+
+def notes(told: Glance, about: About) -> Iterator[Child]:
+    """What a reader must not overlook, whatever else is so."""
+    if not about.leads:
+        yield ["STANDBY: this monitor decides nothing", _leader(told)]
+    if not told.armed:
+        yield "OBSERVES ONLY: rankpulse orders no restart in this cluster until it is armed"
+    if told.breaker is not None and blind(told, about):
+        yield "THE BREAKER IS OPEN: nothing is ordered"
+
+
+def _leader(told: Glance) -> Child:
+    if told.leader is None:
+        return "; nobody is known to lead"
+    there = told.leader.monitor
+    page: Child = el("a", there, href=told.leader.url) if _is_url(told.leader.url) else there
+    return ["; ", page, " leads"]
 
 
 def _title(level: str, told: Glance) -> str:
@@ -121,9 +140,7 @@ def _role(told: Glance, about: About) -> Line:
         return Line("fine", "role", f"{about.monitor} leads, epoch {told.epoch}")
     if told.leader is None:
         return Line("bad", "role", f"{about.monitor} does not lead, and nobody is known to lead")
-    there = told.leader.monitor
-    page: Child = el("a", there, href=told.leader.url) if _is_url(told.leader.url) else there
-    return Line("doubt", "role", [f"{about.monitor} is a standby and decides nothing; ", page, " leads"])
+    return Line("doubt", "role", [f"{about.monitor} is a standby and decides nothing", _leader(told)])
 
 
 def _is_url(url: str) -> bool:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from rankpulse.core.glance import Glance
-from rankpulse.monitor.page import detail, fleet, incidents, runs, sight, undone
+from rankpulse.monitor.page import detail, detail_node, detail_run, fleet, incidents, runs, sight, undone
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.board import Piece
 from rankpulse.monitor.page.html import Html
@@ -43,9 +43,9 @@ class Views:
 
     def _one(self, kind: str, name: str, told: Glance, about: About) -> Html | None:
         if kind == "nodes":
-            return detail.node(self._engine, told, name)
+            return detail_node.node(self._engine, told, name)
         if kind == "runs":
-            return detail.run(self._engine, told, name)
+            return detail_run.run(self._engine, told, name, about)
         found = self._engine.book.get(name) if kind == "incidents" else None
         return detail.incident(found, told.findings.get(name), about) if found is not None else None
 

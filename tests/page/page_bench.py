@@ -74,7 +74,7 @@ FLAGS = (
 
 
 @contextmanager
-def browser(width: int = 1400, height: int = 1000, *flags: str, script: bool = True) -> Iterator[Any]:
+def browser(width: int = 1400, height: int = 1000, *flags: str) -> Iterator[Any]:
     """A Chromium of its own, with a profile that goes with it."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
@@ -88,8 +88,6 @@ def browser(width: int = 1400, height: int = 1000, *flags: str, script: bool = T
     driver = webdriver.Chrome(options=options, service=Service(DRIVER, env={**os.environ, "HOME": profile}))
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)  # a window is never as narrow as a phone
-    if not script:
-        driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
         yield driver
     finally:

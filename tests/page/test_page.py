@@ -110,7 +110,7 @@ def test_what_needs_a_person_comes_first_and_what_is_planned_last(night: Fleet) 
     ("about", "parts"),
     [
         ({"trouble": "the store is silent"}, ("BLIND: this monitor concludes nothing", "NO: the store is silent")),
-        ({"leads": False}, ("is a standby and decides nothing; mon-b leads", "this monitor decides nothing")),
+        ({"leads": False}, ("STANDBY: this monitor decides nothing; mon-b leads", "this monitor decides nothing")),
         ({"alarms": ("NOSPACE",)}, ("ALARM NOSPACE",)),
         ({"store_error": "timeout"}, ("does not answer: timeout",)),
         ({"lag_s": 3.0}, ("turns late",)),
@@ -142,7 +142,7 @@ def test_what_was_not_done_is_told_with_its_reason() -> None:
     told = words(shown(world))
     for part in (
         "The breaker is open: nothing is ordered", "the breaker is open: 9 of 10 nodes silent", "it is not armed",
-        "observes only, no restart is ordered (by ann: switches)",
+        "observes only, no restart is ordered (by ann: switches)", "OBSERVES ONLY: rankpulse orders no restart",
     ):  # fmt: skip
         assert part in told, told
     world.put(world.keys.breaker(), r.Breaker(open=False, author="m", reason="", at=0.0))
@@ -281,6 +281,24 @@ async def test_a_page_that_fails_leaves_the_stream_alive(site: Served, monkeypat
         monkeypatch.setattr(serve, "glance", fails)
         monkeypatch.setattr(serve, "BEAT_S", 0.1)
         await read(stream, "beat")
+    site.page._glance = None
+    answer, said = await site.get("/runs/llama-1f")
+    assert (answer.status, "a bug in rankpulse" in said) == (500, True)
+
+
+async def test_a_page_that_was_let_go_is_sent_whole_to_who_still_reads_it(site: Served) -> None:
+    board, _ = site.page.board("/")
+    seen = board.mark
+    site.page._boards.clear()
+    again, _ = site.page.board("/")
+    assert set(again.since(seen)) >= {"verdict", "runs", "fleet"}
+
+
+async def test_who_waits_for_a_node_sees_it_come(site: Served) -> None:
+    async with site.session.get(f"{site.url}/events?view=/nodes/new1") as stream:
+        assert "No node" in (await read(stream, "news"))["parts"]["main-piece"]
+        site.world.put(site.world.keys.cordon("new1"), r.Cordon(node="new1", author="ann", reason="soon", at=0.0))
+        assert "soon" in (await read(stream, "news"))["parts"]["main-piece"]
 
 
 def test_a_node_of_which_only_a_cordon_tells_is_on_the_map() -> None:
