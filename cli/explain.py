@@ -11,14 +11,15 @@ import msgspec
 
 from rankpulse.cli import advice, books, show
 from rankpulse.cli.explain_sections import cut, devices, sections
+from rankpulse.cli.status import advised
 from rankpulse.core import rank_words
 from rankpulse.core.keys import Keys
 from rankpulse.core.naming import names_in_words
-from rankpulse.core.records import Finding, Incident, Member
+from rankpulse.core.records import Finding, Incident, Member, RunAdvice
 from rankpulse.core.resumption import steps
 from rankpulse.core.settings import Settings
 from rankpulse.core.stacks import ranks_in_words
-from rankpulse.core.stages import GOING_ON
+from rankpulse.core.stages import GOING_ON, RECOMPUTATION
 
 ONE_BY_ONE: Final = 4  # culprits; more are counted
 TRAIL_MAX: Final = 60
@@ -31,23 +32,32 @@ FIXES: Final = {  # what was done the last time
 }
 
 
+async def saving(settings: Settings, incident: Incident) -> RunAdvice | None:
+    """How often its run is to save, as the monitor has it; None where nothing is known. Raises `StoreError`."""
+    if not incident.run_uid:
+        return None
+    async with books.opened(settings) as store:
+        return await books.one(store, Keys(settings.cluster).advice(incident.run_uid), RunAdvice)
+
+
 async def finding(settings: Settings, incident: Incident) -> Finding | None:
     """What its evidence came to; None where there is none, or none that can be read. Raises `StoreError`."""
     async with books.opened(settings) as store:
         return await books.one(store, Keys(settings.cluster).finding(incident.id), Finding)
 
 
-def as_json(incident: Incident, found: Finding | None) -> dict[str, Any]:
-    """The incident's own fields, its finding, and the next step in words."""
+def as_json(incident: Incident, found: Finding | None, saves: RunAdvice | None = None) -> dict[str, Any]:
+    """The incident's own fields, its finding, the next step in words, and how often its run is to save."""
     told: dict[str, Any] = msgspec.to_builtins(incident)
-    return {**told, "finding": msgspec.to_builtins(found), "what_to_do": list(advice.todo(incident, found))}
+    told |= {"finding": msgspec.to_builtins(found), "saving": msgspec.to_builtins(saves)}
+    return {**told, "what_to_do": list(advice.todo(incident, found))}
 
 
-def page(incident: Incident, found: Finding | None = None) -> None:
+def page(incident: Incident, found: Finding | None = None, saves: RunAdvice | None = None) -> None:
     """Everything about one incident, the next step first."""
     out = show.console()
     out.print(f"{show.plain(headline(incident, found))}\n", style="bold", soft_wrap=True)
-    show.facts(out, _head(incident, found))
+    show.facts(out, (*_head(incident, found), *_saving(incident, saves)))
     for title, lines in (*sections(incident, found), *_records(incident)):
         told = list(lines)
         if told:
@@ -173,6 +183,15 @@ def _times(i: Incident) -> Iterator[str]:
     if spent:
         told = ", ".join(f"{name.replace('_', ' ')} {s:.1f} s" for s, name in spent)
         yield f"cost its run {sum(s for s, _ in spent):.1f} s{' so far' if i.state == 'open' else ''}: {told}"
+
+
+def _saving(i: Incident, saves: RunAdvice | None) -> Iterator[tuple[str, str]]:
+    """What saving more often or more seldom would have to do with what it cost."""
+    if saves is None:
+        return
+    again = i.lost_s.get(RECOMPUTATION, 0.0)
+    done = f"; work done again: {again:.0f} s, on average it is half of that interval" if again else ""
+    yield "saving", f"{advised(msgspec.to_builtins(saves))}{done}"
 
 
 def who(member: Member) -> str:
