@@ -28,7 +28,6 @@ class Query(NamedTuple):
     name: str = ""
 
 
-@attr.s
 class _Heatmap(g.Panel):  # type: ignore[misc]
     """grafanalib's is that of long gone versions."""
 
@@ -51,6 +50,9 @@ class _Heatmap(g.Panel):  # type: ignore[misc]
             "yAxis": {"axisPlacement": "left", "unit": self.unit, "reverse": False},
         }  # fmt: skip
         return self.panel_json({"type": "heatmap", "options": options, "fieldConfig": {"overrides": []}})
+
+
+_HEATMAP: Final[Any] = attr.s(_Heatmap)  # with the fields of all panels
 
 
 class Block(NamedTuple):
@@ -174,7 +176,7 @@ def graph(
 
 def heatmap(title: str, why: str, query: Query, *, unit: str = "s", size: tuple[int, int] = (12, 8)) -> Any:
     """How many lay in which bucket of a histogram, over time."""
-    return _Heatmap(
+    return _HEATMAP(
         title=title,
         description=why,
         dataSource=SOURCE,
