@@ -15,7 +15,7 @@ from rankpulse.cli.receiver import receiver_app
 from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
-    from rankpulse.core.records import Finding, Incident
+    from rankpulse.core.records import Finding, Incident, RunAdvice
     from rankpulse.core.settings import Settings
 
 HELP = """
@@ -221,12 +221,12 @@ def explain(
     from rankpulse.cli import incidents as book
     from rankpulse.cli import show
 
-    async def look_up() -> "tuple[Incident, Finding | None]":
+    async def look_up() -> "tuple[Incident, Finding | None, RunAdvice | None]":
         found = await book.one(settings, incident)
-        return found, await room.finding(settings, found)
+        return found, await room.finding(settings, found), await room.saving(settings, found)
 
-    one, finding = asyncio.run(look_up())
-    show.as_json(room.as_json(one, finding)) if as_json else room.page(one, finding)
+    told = asyncio.run(look_up())
+    show.as_json(room.as_json(*told)) if as_json else room.page(*told)
 
 
 @app.command()

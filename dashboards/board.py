@@ -28,7 +28,6 @@ class Query(NamedTuple):
     name: str = ""
 
 
-@attr.s
 class _Heatmap(g.Panel):  # type: ignore[misc]
     """grafanalib's is that of long gone versions."""
 
@@ -50,7 +49,10 @@ class _Heatmap(g.Panel):  # type: ignore[misc]
             "tooltip": {"mode": "single", "showColorScale": False, "yHistogram": False},
             "yAxis": {"axisPlacement": "left", "unit": self.unit, "reverse": False},
         }  # fmt: skip
-        return self.panel_json({"type": "heatmap", "options": options})
+        return self.panel_json({"type": "heatmap", "options": options, "fieldConfig": {"overrides": []}})
+
+
+_HEATMAP: Final[Any] = attr.s(_Heatmap)  # with the fields of all panels
 
 
 class Block(NamedTuple):
@@ -168,13 +170,13 @@ def graph(
         mappings=words or [],
         links=to.runbook(runbook),
         gridPos=size,
-        extraJson=_defaults(steps, queries),
+        extraJson={**_defaults(steps, queries), "options": {"legend": {"showLegend": True}}},
     )
 
 
 def heatmap(title: str, why: str, query: Query, *, unit: str = "s", size: tuple[int, int] = (12, 8)) -> Any:
     """How many lay in which bucket of a histogram, over time."""
-    return _Heatmap(
+    return _HEATMAP(
         title=title,
         description=why,
         dataSource=SOURCE,
@@ -245,14 +247,14 @@ def variable(name: str, label: str, query: str, *, every: bool) -> dict[str, Any
         refresh=2,  # with the time range: a run of last night can be chosen as well
         sort=1,
     ).to_json_data()
-    chosen = {"selected": True, "text": "All", "value": "$__all"} if every else {}
+    chosen = {"selected": True, "text": "All", "value": "$__all"} if every else None  # else the first there is
     return {**made, "current": chosen, "definition": query}
 
 
 def datasource() -> dict[str, Any]:
     """The choice of the Prometheus that is asked."""
     made = g.Template(name="datasource", label="Prometheus", query="prometheus", type="datasource").to_json_data()
-    return {**made, "current": {}}
+    return {**made, "current": None}
 
 
 def annotations(ask: Ask) -> dict[str, Any]:
@@ -317,15 +319,26 @@ def _plain(value: Any) -> Any:
         kept = {key: _plain(one) for key, one in value.items()}
         if kept.keys() == {"color", "value"}:
             return kept
-        old = _OLD | {"query"} if "expr" in kept else _OLD
+        old = _OLD | _not_of(kept)
         return {key: one for key, one in kept.items() if one is not None and key not in old}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return value
 
 
+def _not_of(kept: dict[str, Any]) -> frozenset[str]:
+    """Fields that Grafana's types do not know in this place."""
+    if "expr" in kept:  # a query
+        return frozenset({"query"})
+    if kept.get("type") == "row":
+        return frozenset(kept) - {"collapsed", "gridPos", "id", "panels", "title", "type"}
+    if kept.get("type") == "table":
+        return frozenset({"color", "mappings"})
+    return frozenset({"custom"}) if kept.get("custom") == {} else frozenset()
+
+
 _OLD: Final = frozenset(  # fields of long gone versions that grafanalib still writes
     {"__inputs", "editable", "error", "hideControls", "rows", "sharedCrosshair", "style", "hideTimeOverride",
      "intervalFactor", "metric", "step", "target", "useTags", "auto", "auto_min", "auto_count", "columns",
-     "fontSize", "span", "minSpan", "height"}
+     "fontSize", "span", "minSpan", "height", "time_options"}
 )  # fmt: skip

@@ -4,7 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from rankpulse.core import incidents, ladder, policy
+from rankpulse.core.records import Member
 from rankpulse.monitor.samples import CLASSES, Sample, Source, Traced, View, counted
 from rankpulse.monitor.tallies import SLOW_S, Histogram, of_incident
 from rankpulse.monitor.vitals import Vitals
@@ -53,7 +56,7 @@ def _on_rung(view: View, vitals: Vitals) -> Iterator[Sample]:
 def _named(view: View, vitals: Vitals) -> Iterator[Sample]:
     """The snapshot lists them in order of opening."""
     for one in [incident for incident in view["incidents"] if is_open(incident)][-NAMED_MAX:]:
-        node = one["culprits"][0]["node"] if one["culprits"] else next(iter(one["nodes"]), "")
+        node = msgspec.convert(one["culprits"][0], Member).node if one["culprits"] else next(iter(one["nodes"]), "")
         labels = (one["id"], one["klass"], one["run_uid"], node, one["action"], one["rung"] or NO_RUNG)
         yield labels, float(one["opened_at"])
 

@@ -9,7 +9,7 @@ import pytest
 from rankpulse.cli import explain, incidents, live, show
 from rankpulse.cli.doctor import OK, WARN, _clocks, _version, kernel_log, looks
 from rankpulse.core import todo
-from rankpulse.core.records import Beat, DeviceFault, Incident, Member, Trail
+from rankpulse.core.records import Beat, DeviceFault, Incident, Member, RunAdvice, Trail
 
 INCIDENT = Incident(
     id="i-1",
@@ -174,3 +174,18 @@ def test_a_broken_gpu_is_shown_with_its_place_its_source_and_the_command_that_ke
     assert "lets the monitor keep it out now" in text
     over = msgspec.structs.replace(LOST_GPU.faults[0], cleared="the machine was booted anew")
     assert "over: the machine was booted anew" in page(capsys, msgspec.structs.replace(LOST_GPU, faults=(over,)))
+
+
+def test_what_it_cost_stands_beside_how_often_its_run_should_save(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half an interval is done again at each failure: who lost much more, saves too seldom."""
+    saves = RunAdvice(
+        run_uid="u1", at=0.0, interval_s=600.0, low_s=480.0, high_s=900.0, mtbf_s=14_400.0, mtbf_low_s=9000.0,
+        mtbf_high_s=30_000.0, save_s=12.0, saves=9, recover_s=90.0, failures=3, lost_share=0.045, why="x",
+    )  # fmt: skip
+    over = msgspec.structs.replace(INCIDENT, lost_s={"stop": 4.0, "recomputation": 1300.0})
+    explain.page(over, None, saves)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "saving save every 10 min (8 min to 15 min): a failure every 4 h is expected, 4.5% of the time lost" in text
+    assert "work done again: 1300 s, on average it is half of that interval" in text
+    assert explain.as_json(over, None, saves)["saving"]["interval_s"] == 600.0
+    assert "saving" not in page(capsys)

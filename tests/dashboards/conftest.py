@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+PACKAGE = dict.fromkeys(("amtool", "prometheus-alertmanager"), "prometheus-alertmanager")
+
 
 @pytest.fixture(scope="session")
 def binary() -> Callable[[str], str]:
-    """Path of a program of the system package `prometheus`."""
+    """Path of a program of the system packages `prometheus` and `prometheus-alertmanager`."""
 
     def find(name: str) -> str:
         path = shutil.which(name)
         if path is None and os.environ.get("CI"):
-            pytest.fail(f"CI must install {name}: apt-get install prometheus")
+            pytest.fail(f"CI must install {name}: apt-get install {PACKAGE.get(name, 'prometheus')}")
         if path is None:
-            pytest.skip(f"{name} is not here: apt-get install prometheus")
+            pytest.skip(f"{name} is not here: apt-get install {PACKAGE.get(name, 'prometheus')}")
         return path
 
     return find

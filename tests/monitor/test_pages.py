@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from rankpulse.core import diagnosis
 from rankpulse.core.catalogue import BUILD, MONITOR, SHARED
-from rankpulse.core.records import Incident
+from rankpulse.core.records import Incident, Member
 from rankpulse.monitor.http import Pages, PortTaken, SeldomSaid
 from rankpulse.monitor.metrics import SOURCES, registry
 from rankpulse.monitor.samples import CLASSES
@@ -154,7 +155,7 @@ STATE: dict[str, Any] = {
             "id": "i3",
             "opened_at": 1.71e9,
             "rung": "",
-            "culprits": [{"node": "n2", "rank": 1}],
+            "culprits": [msgspec.to_builtins(Member(1, "n2", 0, 4711, 99))],
             "nodes": ["n1", "n2"],
         },
     ],
