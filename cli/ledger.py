@@ -27,6 +27,7 @@ Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its pref
 Store = Annotated[list[str] | None, typer.Option(metavar="HOST:PORT", help="An etcd endpoint; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Since = Annotated[str, typer.Option(metavar="SPAN", help="Only what ended so lately: 12h, 7d, 4w; default: all.")]
+WHOLE_DAYS = "How far back, in whole days of UTC: 12h, 7d, 4w; default: all."
 
 
 def _settings(config: str | None, cluster: str | None, store: list[str] | None) -> "Settings":
@@ -37,7 +38,11 @@ def _settings(config: str | None, cluster: str | None, store: list[str] | None) 
 
 @ledger_app.command("show")
 def show_sums(
-    since: Since = "", config: Config = None, cluster: Cluster = None, store: Store = None, as_json: Json = False
+    since: Annotated[str, typer.Option(metavar="SPAN", help=WHOLE_DAYS)] = "",
+    config: Config = None,
+    cluster: Cluster = None,
+    store: Store = None,
+    as_json: Json = False,
 ) -> None:
     """Failures by class and component, running time, and lost time by what it went to.
 
@@ -46,6 +51,7 @@ def show_sums(
     from rankpulse.cli import ledger_room as room
     from rankpulse.cli import show
 
+    room.begin_of(since, 0.0)  # before the store is asked
     sums = room.sums(*asyncio.run(room.held(_settings(config, cluster, store))), since)
     show.as_json(sums) if as_json else room.page(sums)
 

@@ -19,6 +19,7 @@ from rankpulse.core.ledger import day_of
 from rankpulse.core.ledger_book import LedgerBook
 from rankpulse.core.ledger_sums import summed
 from rankpulse.core.records import LedgerDay, LedgerEntry, LedgerPast
+from rankpulse.core.review_days import midnight
 from rankpulse.core.settings import Settings
 from rankpulse.store import ledger_files
 from rankpulse.store.api import Store
@@ -78,8 +79,8 @@ def _chosen(book: LedgerBook, begin: float) -> tuple[list[LedgerPast], list[Ledg
 
 
 def sums(book: LedgerBook, now: float, since: str) -> dict[str, Any]:
-    """What `show` prints."""
-    begin = begin_of(since, now)
+    """What `show` prints: of whole days of UTC, so that failures and running time are of the same time."""
+    begin = midnight(max(begin_of(since, now), 0.0))
     totals = summed(*_chosen(book, begin))
     return {
         "since": begin or None,

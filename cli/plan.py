@@ -14,6 +14,7 @@ from rankpulse.core import planning
 from rankpulse.core.planning import Plan
 
 _HOPELESS: Final = 0.9  # of the time lost
+_AGES_H: Final = 1000 * 8760.0  # longer than anybody plans
 
 
 def run(asked: Asked, *, as_json: bool, plot: bool) -> None:
@@ -99,6 +100,8 @@ def _count(value: float) -> str:
 def _hours(value: float) -> str:
     if math.isinf(value):
         return "never"
+    if value > _AGES_H:
+        return "over 1,000 years"
     return _seconds(value * 3600) if value < 1 else f"{value:,.1f} h" if value < 72 else f"{value / 24:,.1f} days"
 
 

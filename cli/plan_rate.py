@@ -12,6 +12,7 @@ _NUMBER: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e([+-]?\d{1,2}))?\s*(%?)",
 _WITHIN: Final = re.compile(r"(.+?)/\s*(\d{1,6}(?:\.\d*)?)\s*d(?:ays?)?", re.ASCII)
 _SEEN: Final = re.compile(r"(\d{1,7})\s*/\s*(\d{1,12}(?:\.\d*)?)\s*h?", re.ASCII)
 _MOST_AFR: Final = 1000.0
+_LEAST_MTBF_H, _MOST_MTBF_H = 0.001, 1e7  # some seconds, and a thousand years
 
 
 class Asked(NamedTuple):
@@ -52,14 +53,14 @@ def rate_of(asked: Asked) -> Rate:
         afr = _share(asked.afr, "--afr", "--afr 9%")
         if afr > _MOST_AFR:
             raise Failed(f"--afr {asked.afr}: a GPU that fails more than {_MOST_AFR:.0f} times a year is no GPU")
-        return _guess(planning.per_hour_by_afr(afr), f"{afr:.3g} failures per GPU and year")
+        return _guess(planning.per_hour_by_afr(afr), f"{afr:.3g} failures per GPU and year ({100 * afr:.3g} %)")
     if asked.chance is not None:
         return _by_chance(asked.chance)
     if asked.seen is not None:
         return _by_log(asked.seen)
     if asked.mtbf_h is not None:
-        if not 0 < asked.mtbf_h < math.inf:
-            raise Failed(f"--mtbf-h {asked.mtbf_h:g}: give hours above 0")
+        if not _LEAST_MTBF_H <= asked.mtbf_h <= _MOST_MTBF_H:
+            raise Failed(f"--mtbf-h {asked.mtbf_h:g}: give hours above 0, from {_LEAST_MTBF_H:g} to {_MOST_MTBF_H:g}")
         return _guess(1 / asked.mtbf_h / asked.gpus, f"the run fails every {asked.mtbf_h:g} h")
     return _guess(
         planning.PRIOR_PER_GPU_HOUR, "a failure per 8,000 GPU hours, as Meta published; yours will differ: --afr"

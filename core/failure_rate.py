@@ -17,10 +17,12 @@ from typing import Final, NamedTuple
 from rankpulse.core.distributions import gamma_cdf, normal_quantile
 from rankpulse.core.estimators import LEVEL, Bounds
 
-CHANGE: Final = 0.005  # the chance that the rate changes with a failure
+CHANGE: Final = 0.001  # the chance that the rate changes with a failure: higher, and a steady rate is doubted too often
 _BROAD: Final = 0.5
 _MOST: Final = 40  # hypotheses kept
-_SCALES: Final = ((1.0, 0.6), (0.1, 0.2), (10.0, 0.2))  # of an MTBF that is guessed, with their chances
+_SCALES: Final = ((1.0, 0.6), (0.1, 0.2), (10.0, 0.2))  # of the MTBF before a change, with their chances
+# of a first guess: one that is too short is set right by time that passes, one that is too long by failures alone
+_FIRST: Final = ((1.0, 0.5), (0.1, 0.35), (10.0, 0.15))
 _LEAST: Final = 1e-6  # of the weight: who has less falls out
 _COUNTS: Final = 1e-4  # of the weight: who has less makes no difference to a bound
 _CLOSE: Final = 1e-4  # that a bound is found to, as a ratio
@@ -46,7 +48,7 @@ def believing(mtbf: float, worth: float = _BROAD) -> RateBelief:
 
     A guess may be wrong by more than its worth admits, so the same at other scales stand beside it.
     """
-    return _normal(_guess(mtbf, worth, 1.0))
+    return _normal(_guess(mtbf, worth, 1.0, _FIRST))
 
 
 def passed(belief: RateBelief, exposure: float) -> RateBelief:
@@ -138,8 +140,10 @@ def _share_below(one: Since, value: float) -> float:
     return gamma_cdf(expected, one.failures)
 
 
-def _guess(mtbf: float, worth: float, weight: float) -> list[Since]:
-    return [Since(weight * chance, worth, worth * mtbf * scale) for scale, chance in _SCALES]
+def _guess(
+    mtbf: float, worth: float, weight: float, scales: tuple[tuple[float, float], ...] = _SCALES
+) -> list[tuple[float, float, float]]:
+    return [(weight * chance, worth, worth * mtbf * scale) for scale, chance in scales]
 
 
 def _normal(since: Iterable[tuple[float, float, float]]) -> RateBelief:

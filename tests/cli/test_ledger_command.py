@@ -15,11 +15,13 @@ from typer.testing import CliRunner, Result
 from rankpulse.cli import ledger_room
 from rankpulse.cli.failing import Failed
 from rankpulse.cli.ledger_import import batches
-from rankpulse.cli.ledger_room import begin_of
+from rankpulse.cli.ledger_room import begin_of, sums
 from rankpulse.cli.main import app
 from rankpulse.core import codec, ledger_lines
 from rankpulse.core import records as r
 from rankpulse.core.keys import Keys
+from rankpulse.core.ledger import day_of
+from rankpulse.core.ledger_book import LedgerBook
 from rankpulse.core.settings import parse
 from rankpulse.store.etcd import open_store
 
@@ -132,6 +134,7 @@ def test_parquet_holds_what_the_table_holds(tmp_path: Path) -> None:
         (("export", "--out", "x", "--format", "xls"), "choose one of jsonl, csv, parquet"),
         (("export", "--out", "x", "--table", "runs"), "choose one of entries, exposure"),
         (("export", "--out", "x", "--since", "week"), "give a number and h, d or w"),
+        (("show", "--since", "yesterday"), "give a number and h, d or w"),
         (("import", "/nowhere/at/all.jsonl"), "name a file of `ledger export`"),
     ],
 )
@@ -145,6 +148,22 @@ def test_spans() -> None:
     for bad in ("7", "d", "-1d", "1e9d", "7 d", "nan"):
         with pytest.raises(Failed, match="--since"):
             begin_of(bad, 0.0)
+
+
+def test_failures_and_running_time_that_are_shown_are_of_the_same_days() -> None:
+    """Else a rate that somebody takes from it would rest on a day of running and an hour of failures."""
+    keys, noon = Keys("c"), 1_800_014_400.0
+    book = LedgerBook(keys)
+    for at in (noon - 86400, noon - 5 * 3600):
+        one = entry(int(at), closed_at=at)
+        book.seen(keys.ledger_entry(one.closed_at, one.id), one)
+    for at in (noon - 86400, noon):
+        day = r.LedgerDay(day=day_of(at), origin="o1", at=at, gpu_s=3600.0)
+        book.seen(keys.ledger_day(day.day, "o1"), day)
+    found = sums(book, noon, "1h")
+    assert (found["gpu_hours"], found["failures"]) == (1.0, {"gpu_fault/gpu": 1})
+    assert found["since"] == noon // 86400 * 86400
+    assert sums(book, noon, "")["since"] is None
 
 
 def test_transactions_are_few_and_none_is_too_large() -> None:

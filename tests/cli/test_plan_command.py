@@ -1,6 +1,7 @@
 """`rankpulse plan`: its figures, its JSON, its plot, and what it says where nothing sensible was asked."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -80,6 +81,8 @@ def test_a_run_that_hardly_gets_anything_done_is_told_so() -> None:
         (("--seen", "12"), "--seen 12/96000"),
         (("--seen", "1/0"), "--seen 12/96000"),
         (("--mtbf-h", "nan"), "hours above 0"),
+        (("--mtbf-h", "1e-300"), "from 0.001 to 1e+07"),
+        (("--mtbf-h", "1e300"), "from 0.001 to 1e+07"),
         (("--days", "inf"), "--days inf: give a number above 0"),
         (("--save-s", "0"), "--save-s 0: give a number above 0"),
         (("--restart-s", "-1"), "--restart-s -1: give a number from 0"),
@@ -94,8 +97,9 @@ def test_what_cannot_be_meant_is_refused_with_the_next_step(arguments: tuple[str
 
 EXTREMES = [
     ("--gpus", "10000000", "--afr", "1000", "--save-s", "9e6", "--restart-s", "9e6"),
-    ("--gpus", "1", "--mtbf-h", "1e-300"),
-    ("--gpus", "1", "--mtbf-h", "1e300", "--save-s", "1e-9"),
+    ("--gpus", "1", "--mtbf-h", "0.001"),
+    ("--gpus", "1", "--mtbf-h", "1e7", "--save-s", "1e-9"),
+    ("--gpus", "10000000", "--chance", "99.9999999%/0.001d"),
     ("--gpus", "1", "--days", "1e-9", "--afr", "1e-99"),
 ]
 
@@ -106,3 +110,4 @@ def test_extremes_are_answered(arguments: tuple[str, ...], form: tuple[str, ...]
     found = plan(*arguments, *form)
     assert found.exit_code == 0, found.output
     assert "nan" not in found.stdout.lower()
+    assert form == ("--json",) or not re.search(r"\d[\d,]{30}", found.stdout), "a figure of a hundred digits"
