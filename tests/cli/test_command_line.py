@@ -17,7 +17,7 @@ from rankpulse.cli.main import app
 COMMANDS = (
     *("agent", "monitor", "up", "demo", "status", "incidents", "explain", "evidence", "arm", "disarm", "restart"),
     *("doctor", "config", "bench", "sim", "ckpt", "version", "pause", "resume", "cordon", "uncordon", "maintenance"),
-    *("breaker", "top", "report"),
+    *("breaker", "top", "report", "webhook-receiver"),
 )
 NEEDS_STORE = (
     ["status"],

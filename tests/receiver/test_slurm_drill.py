@@ -1,6 +1,10 @@
 """A real Slurm on this machine: a job that hangs is requeued once and goes on; a cancelled one is left alone."""
 
 import asyncio
+import os
+import shlex
+import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +14,10 @@ from slurm_cluster import SlurmCluster, missing
 from support import eventually
 from test_server import now_signed, post
 
+from rankpulse.core import codec
+from rankpulse.core import records as r
+from rankpulse.drills.job import Job
+from rankpulse.drills.stage import NO_STRIKES, Stage
 from rankpulse.receiver import jobs
 from rankpulse.receiver.clock import system
 from rankpulse.receiver.journal import Line, audit
@@ -52,7 +60,7 @@ class Place:
         return (await self.run("squeue", "-h", "-t", "all", "-j", job, "-o", "%T")).strip()
 
     async def tell(self, number: int, job: str) -> tuple[int, str, str]:
-        body = restart(number, run_id=job, at=self.at, nodes=(self.cluster.host,), without=("elsewhere",))
+        body = restart(number, run_id=f"slurm-{job}", at=self.at, nodes=(self.cluster.host,), without=("elsewhere",))
         return await post(f"{self.receiver.server.url}/rankpulse", body, now_signed(body))
 
     def lines(self) -> list[Line]:
@@ -65,7 +73,11 @@ async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     folder.mkdir()
     cluster = await asyncio.to_thread(SlurmCluster(folder).__enter__)
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
-    made = settings(tmp_path, {"run_id": "*", "actuator": "slurm", "users": ["root"]})
+    made = settings(
+        tmp_path,
+        {"run_id": "slurm-*", "actuator": "slurm", "users": ["root"], "target": "{*}"},
+        clusters=["prod", "demo"],
+    )
     receiver = Receiver(made, acting={jobs.SLURM: Slurm(SlurmSettings(), System(), look_every_s=0.2)})
     await receiver.start()
     try:
@@ -121,3 +133,48 @@ async def test_a_job_that_failed_is_started_again(place: Place) -> None:
     assert (await place.tell(1, job))[1] == "accepted"
     runs = place.folder / "runs"
     await eventually(lambda: runs.read_text() == "x\nx\n", 120, "the second run")
+
+
+PATIENCE = "round_s = 5.0\nanswer_s = 2.0\nwebhook_s = 240.0\n"
+
+
+def target(place: Place) -> str:
+    """The receiver, as settings of a monitor."""
+    url, key = f"{place.receiver.server.url}/rankpulse", place.receiver.settings.secret_file
+    return f'[[webhook.targets]]\nname = "slurm"\nurl = "{url}"\nsecret_file = "{key}"\nevents = ["restart", "page"]\n'
+
+
+@pytest.mark.timeout(400)
+async def test_a_hang_that_the_monitor_sees_ends_in_a_requeue(place: Place) -> None:
+    """The whole way: slots, agent, monitor, order, webhook, receiver, Slurm, checkpoint."""
+    host, folder = place.cluster.host, place.folder / "stage"
+    folder.mkdir()
+    async with Stage(folder, nodes=(host,), monitor=NO_STRIKES + PATIENCE + target(place)) as stage:
+        await stage.store.put(stage.keys.arm(), codec.encode(r.Arm(armed=True, author="ann", reason="drill", at=1.0)))
+        job = Job(folder / "job", {host: stage.run_dirs[host]}, name="slurm-1", max_restarts=0)
+        launcher = job.launchers[0]
+        environ = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (launcher.env or {}).items())
+        number = await place.submit(f"#!/bin/sh\n{environ}exec srun --ntasks=1 {shlex.join(launcher.argv)}\n")
+        assert number == "1"
+        steps = stage.witness.steps
+        await stage.witness.until(lambda: min(steps("slurm-1").values(), default=0) > 40, 120.0, "both ranks at work")
+        state = stage.witness.run("slurm-1")
+        assert state is not None
+        roster = stage.witness.roster(state.run_uid)
+        assert roster is not None
+        began = time.time()
+        os.kill(next(one.pid for one in roster.members if one.rank == 1), signal.SIGSTOP)
+        await eventually(lambda: place.receiver.vitals.actions["slurm", "done"], 120, f"\n{stage.monitor.tail()}")
+        await eventually(lambda: len(job.events("first_step")) >= 4, 120, "both ranks of the next life")
+        shown = await place.run("scontrol", "-o", "show", "job", "1")
+        assert " Restarts=1 " in shown
+
+        def closed() -> bool:
+            found = stage.witness.incidents(began)
+            return bool(found) and all(one.state == "closed" for one in found)
+
+        await stage.witness.until(closed, 60.0, "the end of the incident")
+        (incident,) = stage.witness.incidents(began)
+        assert "restart/slurm" in incident.told
+        assert [entry["step"] > 0 for entry in job.events("resumed")[-2:]] == [True, True]
+        await place.run("scancel", "1")
