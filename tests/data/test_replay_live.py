@@ -62,14 +62,10 @@ class Job:
             return []
 
     def reaches(self, step: int) -> list[int]:
-        """The pids of the ranks that are at work when a step has been made."""
+        """The pids of ranks that have made a step which nobody had made before: they are of the present life."""
 
         def at_work() -> list[int]:
-            lines = self.lines()
-            if not lines or max(line["step"] for line in lines) < step:
-                return []
-            newest = {line["rank"]: line["pid"] for line in lines}
-            return list(newest.values())
+            return list({line["pid"] for line in self.lines() if line["step"] >= step})
 
         return list(eventually_sync(at_work, 300, f"step {step}\n{(self.directory / 'log').read_text()[-3000:]}"))
 
