@@ -12,6 +12,7 @@ from typing import Any, Final
 from rankpulse.agent import folder, health_kept, kmsg, ledger, proc, rundir
 from rankpulse.agent import host as hosts
 from rankpulse.agent.arrivals import Arrivals
+from rankpulse.agent.checksums import Checksums
 from rankpulse.agent.claim import Me, NameTaken
 from rankpulse.agent.clock import Clock
 from rankpulse.agent.endpoints import Endpoints
@@ -125,6 +126,7 @@ class Agent:
         launchers = Launchers(emit, self._remember)
         self.workers = Workers(self.node, self.run_dir, emit, self._remember, launchers, self._host.boot_id)
         self.numbers = Numbers(self.workers, emit, self._log, self._clock.monotonic)
+        self.checksums = Checksums(self.workers, emit, self._clock.monotonic)
         launchers.busy = lambda: {worker.who.run for worker in self.workers.table.values()}
         self._settled = False
         self._watch_hardware(emit)
@@ -418,6 +420,7 @@ class Agent:
             if self._clock.monotonic() - self._read_at >= every_s:  # mostly a beat has just read them
                 self.workers.readings()
             self.numbers.look(self.publisher.inc)
+            self.checksums.look(self.publisher.inc)
             self._able("numbers", "")
             await asyncio.sleep(self._rest_s(every_s))
 

@@ -17,6 +17,7 @@ from rankpulse.agent.proc import Exit
 from rankpulse.core import records, slot
 from rankpulse.core.identity import Identity, IdentityRefused, understand
 from rankpulse.core.records import Member, Order, RunRow, Seat
+from rankpulse.core.slot_checks import Checks
 from rankpulse.core.slot_numbers import Numbers
 
 Who: TypeAlias = tuple[int, int]  # a process: pid and start
@@ -40,6 +41,7 @@ class Worker:
     order_id: str = ""
     unreadable: str = ""
     numbers: Numbers | None = None  # as it handed them over last, None: none yet
+    checks: Checks | None = None  # likewise
     holder: Who | None = None
 
     def row(self) -> WorkerRow:
@@ -291,4 +293,5 @@ def _read(worker: Worker) -> slot.Slot | None:
         return None
     worker.pulse, worker.unreadable = content.pulse, ""
     worker.numbers = content.numbers or worker.numbers  # none: it may be just at it
+    worker.checks = content.checks or worker.checks
     return content

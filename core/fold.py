@@ -20,6 +20,7 @@ from rankpulse.core.fleet import Fleet
 from rankpulse.core.fleet_learned import FleetMemory
 from rankpulse.core.fold_beats import BeatFolder
 from rankpulse.core.fold_checkpoints import CheckpointFolder
+from rankpulse.core.fold_checksums import ChecksumsFolder
 from rankpulse.core.fold_health import HealthFolder
 from rankpulse.core.fold_joint import JointFolder
 from rankpulse.core.fold_learned import LearnedFolder
@@ -65,6 +66,7 @@ class Folder:
         self.learned = LearnedFolder(self.fleet)
         self.advice: dict[str, r.RunAdvice] = {}  # by run_uid, as the store has it
         self.numbers = NumbersFolder()
+        self.checksums = ChecksumsFolder()
         self.outbox = OutboxFolder()
         self.memory = FleetMemory(settings.detect)
         self.ledger = LedgerBook(keys)
@@ -125,6 +127,7 @@ class Folder:
             r.EVIDENCE: self._evidence,
             r.CHECKPOINT: self._checkpoint,
             r.NON_FINITE: self._non_finite,
+            r.CHECKSUMS: self._checksums,
             r.GPU_FAULT: self.health.observed,
         }
 
@@ -154,6 +157,7 @@ class Folder:
         elif parsed.kind is r.Observation:
             self.checkpoints.gone(event.key)
             self.numbers.gone(event.key)
+            self.checksums.gone(event.key)
             self.health.gone(event.key)
         elif parsed.kind is r.CheckpointState:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
@@ -227,6 +231,7 @@ class Folder:
         self.findings.clear()
         self.checkpoints.relisted()
         self.numbers.relisted()
+        self.checksums.relisted()
         self.health.relisted()
         self.learned.relisted()
         self.advice.clear()
@@ -273,7 +278,7 @@ class Folder:
             self._folded[key] = None
 
     def take_folded(self) -> list[str]:
-        for key in (*self.checkpoints.take_done(), *self.numbers.take_done()):
+        for key in (*self.checkpoints.take_done(), *self.numbers.take_done(), *self.checksums.take_done()):
             self.fold(key)
         keys = list(self._folded)
         self._folded.clear()
@@ -517,9 +522,20 @@ class Folder:
         if refused:
             self.say("warning", f"{obs.node}: what it tells of numbers that are not finite is refused: {refused}")
 
+    def _checksums(self, obs: r.Observation, event: ev.Seen) -> None:
+        """Kept while its step decides anything."""
+        placed = self._placed(obs, event)
+        if placed is None:
+            self.fold(event.key)
+            return
+        refused = self.checksums.heard(placed[0].uid, placed[1].number, event.key, obs, event.received_at)
+        if refused:
+            self.say("warning", f"{obs.node}: what it tells of checksums is refused: {refused}")
+
     def follow_moves(self, now: float) -> None:
         """What was said of a run that is part of another goes to that one."""
         moved, self.fleet.moved = self.fleet.moved, []
         for old, new in moved:
             self.checkpoints.moved(old, new, now)
             self.numbers.moved(old, new)
+            self.checksums.moved(old, new)

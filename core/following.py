@@ -118,7 +118,7 @@ class Following:
 
     def _moves_again(self, incident: r.Incident, run: RunView) -> bool:
         """The round moves as if nothing had been, no order for it stands, and no person wants a restart."""
-        kept = incident.klass == d.NON_FINITE or incident.drain_after >= 0
+        kept = incident.klass in (d.NON_FINITE, d.SILENT_CORRUPTION) or incident.drain_after >= 0
         if incident.round in run.ordered or incident.asked_by or kept:
             return False
         began = self._desk.book.began.get(incident.id, self._desk.now)

@@ -14,6 +14,7 @@ from rankpulse.core.assembling import history
 from rankpulse.core.breaker import BreakerJudge
 from rankpulse.core.ceiling import Ceilings
 from rankpulse.core.cordon_times import CordonTimes
+from rankpulse.core.corruption_judge import Corruption
 from rankpulse.core.death_words import bettered, with_past
 from rankpulse.core.desk import Desk, Wanted
 from rankpulse.core.diagnosis import NAMED_MAX, Diagnosis, Ending
@@ -61,6 +62,7 @@ class Judge:
         self._cordon_times = CordonTimes(self._desk)
         self._draining = Draining(self._desk)
         self._non_finite = NonFinite(self._desk)
+        self._corruption = Corruption(self._desk)
         self._gpus = GpuIncidents(self._desk)
         self._suspicions = Suspicions(self._desk)
         self._gates = Gates(self._desk)
@@ -100,6 +102,7 @@ class Judge:
         self._guarded("broken GPUs", lambda: self._gpus.settle(acting=acting))
         self._draining.judge(self._gpus.suffering)
         self._guarded("numbers that are not finite", lambda: self._non_finite.judge(sees=not sight.blind(now)))
+        self._guarded("replicas that differ", lambda: self._corruption.judge(sees=not sight.blind(now)))
         self._strikes.judge(stopped="" if acting else NOT_NOW)
         self._not_taken(acting=acting)
         self._outbox.announce()

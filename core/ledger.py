@@ -30,6 +30,7 @@ _BY_CLASS: Final[Mapping[str, str]] = {
     d.OOM: PROGRAM,
     d.NUMERICAL: PROGRAM,
     d.NON_FINITE: UNKNOWN,  # data, program, or a GPU that computes wrongly
+    d.SILENT_CORRUPTION: NODE,
     d.STARTUP_FAILURE: UNKNOWN,
     d.CONTROL_PLANE_DELAY: CONTROL_PLANE,
     d.BREAKER_OPEN: CONTROL_PLANE,

@@ -76,6 +76,11 @@ def refused(told: Told, before: int, run: RunView, state: CheckpointState | None
     """Why the job cannot go on from a checkpoint before that step, "" when it can."""
     if told.counted:
         return COUNTED
+    return no_checkpoint(before, run, state)
+
+
+def no_checkpoint(before: int, run: RunView, state: CheckpointState | None) -> str:
+    """Why there is none of an earlier step to go on from, "" when there is."""
     why = resumption.refused(max(before, 0), joint=run.joint is not None, state=state)
     known = (state.oldest_step, state.verified_step, state.step, state.loaded_step) if state is not None else ()
     if not why and not any(0 <= step < before for step in known):

@@ -122,7 +122,9 @@ class Orders:
         return self._is_dead(incident, run) or self._gone(incident) or self._is_bad(incident, run)
 
     def _is_bad(self, incident: r.Incident, run: RunView) -> bool:
-        """Its nodes tell of numbers that are not finite still, and are heard."""
+        """Its nodes tell of numbers that are not finite still, and are heard; or of replicas that differ."""
+        if incident.klass == d.SILENT_CORRUPTION:
+            return self._desk.folder.checksums.verdict(run.uid, incident.round, self._desk.now) is not None
         heard, late = self._desk.folder.numbers, self._desk.folder.fleet.deadlines.late
         return incident.klass == d.NON_FINITE and heard.of(run.uid, incident.round, late) is not None
 

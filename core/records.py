@@ -103,6 +103,7 @@ EVIDENCE = "evidence"
 CHECKPOINT = "checkpoint"
 GPU_FAULT = "gpu_fault"
 NON_FINITE = "non_finite"
+CHECKSUMS = "checksums"
 
 
 class Observation(Record, frozen=True, kw_only=True):
@@ -119,7 +120,8 @@ class Observation(Record, frozen=True, kw_only=True):
     `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
     `level`, `action`, `text`, `source`, `count`; `injected` (true): somebody wrote it into the kernel's log.
     `non_finite`, of all ranks of a run on the node: `how` (row | over), and of a row `first`, `finite`, `what`, `text`,
-    `movers` (ranks), `moved`, `bad`, `telling`: see `core.numbers.Told`.
+    `movers` (ranks), `moved`, `bad`, `telling`: see `core.numbers.Told`. `checksums`, of ranks of a run on the node:
+    `how` (sums), `step`, `rows` (text): see `core.checksums`.
     """
 
     node: str

@@ -159,6 +159,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     strikes_window_s: float = 86400.0
     shrink: bool = True  # a job may go on with fewer nodes than it had, down to what it was launched with (--nnodes)
     restart_on_non_finite: bool = False  # three steps in a row with numbers that are not finite: resume from before
+    restart_on_corruption: bool = False  # a replica's parameters differ from all others': resume from before
     breaker_share: float = 0.4  # more of the nodes than this, and two, silent or cordoned by rankpulse: all acting ends
 
 

@@ -23,7 +23,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rankpulse.core import slot_numbers
+from rankpulse.core import slot_checks, slot_numbers
+from rankpulse.core.slot_checks import Checks
 from rankpulse.core.slot_numbers import Numbers
 
 MAGIC = b"RKPULSE\0"
@@ -72,13 +73,14 @@ class Pulse(NamedTuple):
 class Slot(NamedTuple):
     """One slot, read whole. `identity` and `ending` are JSON objects as their writer left them.
 
-    `numbers`: None where none was handed over, or the writer is just at it.
+    `numbers`, `checks`: None where none was handed over, or the writer is just at it.
     """
 
     pulse: Pulse
     identity: dict[str, Any]
     ending: dict[str, Any] | None
     numbers: Numbers | None = None
+    checks: Checks | None = None
 
 
 def pack_json(value: dict[str, Any], limit: int) -> bytes:
@@ -120,7 +122,8 @@ def read(copy: Callable[[], bytes], *, attempts: int = 8) -> Slot:
         last = copy()
         if _whole(first, middle, last):
             identity = _json(middle, IDENTITY_AT, IDENTITY_MAX, "identity") or {}
-            return Slot(_pulse(middle), identity, _ending(middle), slot_numbers.read(first, middle, last))
+            more = slot_numbers.read(first, middle, last), slot_checks.read(first, middle, last)
+            return Slot(_pulse(middle), identity, _ending(middle), *more)
         first, middle = middle, last
     raise SlotTorn("torn at every read: its writer was stopped within a write, or writes without pause")
 

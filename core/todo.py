@@ -37,6 +37,8 @@ ADVICE: Final = {  # by class, for actions that leave it to a person
     "rankpulse restart {run_uid} --resume-before-step STEP --reason '…'",
     "non_finite": "show it to the owner of the program: it trains on with numbers that are not finite. To go back to "
     "before it: rankpulse restart {run_uid} --resume-before-step {step} --reason '…'",
+    "silent_corruption": "have memory and GPUs of {nodes} tested before they come back. To go back to where all "
+    "replicas agreed last (the incident says it): rankpulse restart {run_uid} --resume-before-step STEP --reason '…'",
     "preempted": "start torchrun on another node, by the same command, or wait until the scheduler gives it back",
     "startup_failure": "look at the nodes that have not arrived, or at what their launchers say (names that resolve, "
     "ports that are free, one and the same environment), then start again",

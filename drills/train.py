@@ -85,6 +85,20 @@ def checkpoints_of(args: argparse.Namespace, model: nn.Module, optimizer: torch.
     )
 
 
+def guard_of(args: argparse.Namespace, model: nn.Module) -> Any:
+    if not args.guard_every:
+        return None
+    from rankpulse.trainer.guard import ReplicaGuard
+
+    return ReplicaGuard(model, every_steps=args.guard_every)
+
+
+def flip(model: nn.Module) -> None:
+    """One bit of one number in a parameter, as bad memory does it. Not the last one: rounding may undo that."""
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[:1].view(torch.int32).bitwise_xor_(1 << 20)
+
+
 def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -95,6 +109,7 @@ def train(args: argparse.Namespace) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     checkpoints = checkpoints_of(args, model, optimizer)
     settle(model)
+    guard = guard_of(args, model)
     resumed = checkpoints.load()
     done = resumed.step if resumed else 0
     notes.event("resumed", step=done, pid=os.getpid(), **launched(), **about(resumed))
@@ -107,6 +122,11 @@ def train(args: argparse.Namespace) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if args.flip_at == step and dist.get_rank() == args.flip_rank:
+            flip(model)
+            notes.event("flipped", step=step)
+        if guard is not None:
+            guard.step(step)
         pulse.step(step, loss=loss.item())
         notes.loss(step, loss.item())
         if step == done + 1:
@@ -181,6 +201,9 @@ def main() -> None:
     parser.add_argument("--fail-at", type=int, default=0, help="rank 0 raises at this step, in every round")
     parser.add_argument("--nan-at", type=int, default=0, help="the loss of rank 0 is NaN at this step")
     parser.add_argument("--nan-rounds", type=int, default=0, help="only in so many rounds, 0: in every one")
+    parser.add_argument("--guard-every", type=int, default=0, help="replicas are compared every so many steps")
+    parser.add_argument("--flip-at", type=int, default=0, help="after this step a bit of a parameter flips")
+    parser.add_argument("--flip-rank", type=int, default=0, help="on this rank")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
     parser.add_argument("--nvrx", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")
     args = parser.parse_args()

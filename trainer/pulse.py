@@ -8,7 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from rankpulse.core import slot
+from rankpulse.core import slot, slot_checks
 from rankpulse.trainer import endings
 from rankpulse.trainer.interfaces import untraced
 from rankpulse.trainer.numbers import UNTOLD, NumberRow
@@ -41,14 +41,15 @@ class Pulse:
     """
 
     __slots__ = (
-        "__weakref__", "_auto", "_counted", "_finite", "_first", "_loss", "_map", "_numbers", "_optimizer", "_others",
-        "_paused", "_phase", "_row", "_settled", "_shared", "_shown", "_step", "_writes",
+        "__weakref__", "_auto", "_checks", "_counted", "_finite", "_first", "_loss", "_map", "_numbers", "_optimizer",
+        "_others", "_paused", "_phase", "_row", "_settled", "_shared", "_shown", "_step", "_writes",
     )  # fmt: skip
 
     def __init__(self, shared: "mmap | bytearray | None") -> None:
         self._shared = shared
         self._writes = 0  # never starts anew: a reader tells two writes apart by it
         self._numbers = NumberRow()
+        self._checks = 0  # likewise
         self._begin()
 
     def _begin(self) -> None:
@@ -131,6 +132,15 @@ class Pulse:
         self._write()
         self._map = None
         self._end({"kind": "closed"})
+
+    @untraced
+    def checked(self, checks: slot_checks.Checks) -> None:
+        """Checksums of what this rank holds alike with others: for `guard`."""
+        shared = self._map
+        if shared is not None:
+            self._checks += 1
+            data = slot_checks.packed(checks, self._checks)
+            shared[slot_checks.CHECKS_AT : slot_checks.CHECKS_AT + len(data)] = data
 
     def finish(self, error: object, place: str = "") -> None:
         """The interpreter ends, because of `error` (an exception or None), after the collective `place`. A hook."""

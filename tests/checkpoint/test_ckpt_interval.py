@@ -1,13 +1,14 @@
 """When to save: pure, so that time is only numbers here."""
 
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rankpulse.core.checkpoint_cost import daly
-from rankpulse.trainer.checkpoint.interval import LONGEST_S, SHORTEST_S, auto_s, check
+from rankpulse.trainer.checkpoint.interval import LONGEST_S, SHORTEST_S, Damped, auto_s, check
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,65 @@ def test_a_clock_that_stands_still_is_no_error() -> None:
     assert check(interval_s=30, since_save_s=0, since_check_s=0, steps=5) == check(
         interval_s=30, since_save_s=0, since_check_s=1, steps=0
     )
+
+
+# --- damping
+
+
+def followed(costs: list[float], *, wanted_of: float = 100.0) -> list[float]:
+    """The interval after each of these saves; what is right is so many times the cost."""
+    damped, found = Damped(), []
+    for save_s in costs:
+        cost_s = damped.cost_s(save_s)
+        found.append(damped.followed_s(cost_s * wanted_of, cost_s, advised=True))
+    return found
+
+
+def test_one_slow_save_changes_nothing() -> None:
+    assert followed([2.0] * 5 + [60.0] + [2.0] * 5) == [200.0] * 11
+
+
+def test_a_lasting_change_is_followed_within_a_few_saves_and_never_overshot() -> None:
+    for before, after in ((2.0, 20.0), (20.0, 2.0)):
+        found = followed([before] * 6 + [after] * 12)
+        low, high = sorted((before * 100, after * 100))
+        assert all(low <= one <= high for one in found)
+        moves = found[6:]
+        assert moves == sorted(moves, reverse=after < before)
+        assert abs(math.log(moves[-1] / (after * 100))) <= math.log(1.11)
+        assert all(abs(math.log(one / other)) <= math.log(10) / 2 + 1e-9 for one, other in pairwise(found))
+
+
+def test_what_goes_up_and_down_is_left_where_it_is() -> None:
+    damped = Damped()
+    damped.cost_s(1.0)
+    assert damped.followed_s(300.0, 1.0, advised=True) == 300.0
+    for wanted_s in (320.0, 285.0, 329.0, 275.0):
+        damped.cost_s(1.0)
+        assert damped.followed_s(wanted_s, 1.0, advised=True) == 300.0
+
+
+def test_it_moves_once_for_each_save_and_at_once_for_another_source() -> None:
+    damped = Damped()
+    assert damped.followed_s(3600.0, None, advised=False) == 3600.0
+    assert damped.followed_s(900.0, None, advised=False) == 3600.0, "a check point between saves"
+    assert damped.followed_s(120.0, None, advised=True) == 120.0, "the monitor knows more"
+    damped.cost_s(1.0)
+    damped.followed_s(120.0, 1.0, advised=True)
+    damped.cost_s(1.0)
+    assert damped.followed_s(480.0, 1.0, advised=True) == pytest.approx(240.0)
+    assert damped.followed_s(480.0, 1.0, advised=True) == pytest.approx(240.0)
+    assert damped.followed_s(3600.0, 1.0, advised=False) == 3600.0, "and when it falls silent"
+
+
+@given(st.lists(st.tuples(st.floats(1e-3, 1e5), st.floats(30.0, 1e6), st.booleans()), min_size=1, max_size=30))
+def test_saving_never_takes_more_than_its_part_and_the_interval_stays_within_what_was_asked(
+    saves: list[tuple[float, float, bool]],
+) -> None:
+    damped, asked = Damped(), []
+    for save_s, best_s, advised in saves:
+        cost_s = damped.cost_s(save_s)
+        asked.append(auto_s(cost_s, None, 64, best_s))
+        found = damped.followed_s(asked[-1], cost_s, advised=advised)
+        assert cost_s / found <= 0.1 + 1e-9
+        assert min(asked) * (1 - 1e-9) <= found <= max(*asked, cost_s * 10) * (1 + 1e-9)

@@ -21,13 +21,13 @@ def started(example: str, checkpoints: Path, *args: str) -> dict[int, str]:
         *("--steps", str(STEPS), "--save-every", str(SAVE_EVERY), *args),
     ]
     env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RANKPULSE_DIR": str(checkpoints.parent)}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, env=env)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     return {int(step): loss for step, loss in re.findall(r"^step (\d+) loss (\S+)$", done.stdout, flags=re.MULTILINE)}
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py"])
+@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py", "data.py"])
 def test_it_goes_on_from_its_checkpoint_as_if_nothing_had_been(example: str, tmp_path: Path) -> None:
     checkpoints = tmp_path / "checkpoints"
     undisturbed = started(example, checkpoints)
@@ -41,7 +41,7 @@ def test_it_goes_on_from_its_checkpoint_as_if_nothing_had_been(example: str, tmp
     assert again == {step: undisturbed[step] for step in again}, "to the last bit"
 
 
-@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py"])
+@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py", "data.py"])
 def test_it_says_how_it_is_started_and_is_short_enough_to_copy(example: str) -> None:
     text = (EXAMPLES / example).read_text(encoding="utf-8")
     assert f"torchrun --nproc-per-node 2 docs/examples/{example}" in text

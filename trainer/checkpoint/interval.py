@@ -5,6 +5,8 @@ were agreed at the one before. Between check points nobody speaks.
 """
 
 import math
+import statistics
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +20,8 @@ FIRST_SAVE_S: Final = 10.0  # what a save is taken to cost before one has been m
 SHORTEST_S: Final = 30.0
 LONGEST_S: Final = 3600.0
 MOST_OF_TIME: Final = 0.1  # saving may take at most this part of it
+COSTS_KEPT: Final = 5
+DEADBAND: Final = 1.1
 _CHECKS: Final = 8  # check points per interval, about
 
 
@@ -30,6 +34,41 @@ def auto_s(save_s: float | None, mtbf_s: float | None, world_size: int, advised_
     cost = FIRST_SAVE_S if save_s is None else max(save_s, 1e-3)
     best = advised_s or daly(cost, mtbf_s or RANK_MTBF_S / world_size)
     return min(max(best, SHORTEST_S, cost / MOST_OF_TIME), max(LONGEST_S, cost / MOST_OF_TIME))
+
+
+class Damped:
+    """The auto interval as it is followed: one slow save, or one failure more, does not throw it about.
+
+    What a save costs is the median of the last few. The interval moves once for each save, half of the way to where it
+    should be as a ratio (by which what it loses is reckoned), and not at all for less than a tenth: what is lost there
+    is below 1 %. It moves at once where another is asked (the monitor begins or ends to advise), and where saving would
+    take more than its part of the time. A process begins anew with what is right then.
+    """
+
+    def __init__(self) -> None:
+        self._costs: deque[float] = deque(maxlen=COSTS_KEPT)
+        self._now_s: float | None = None
+        self._advised = False
+        self._may_move = False
+
+    def cost_s(self, save_s: float) -> float:
+        """A save was made and took so long. What a save is taken to cost from now on."""
+        self._costs.append(save_s)
+        self._may_move = True
+        return statistics.median(self._costs)
+
+    def followed_s(self, wanted_s: float, save_s: float | None, *, advised: bool) -> float:
+        """The interval to follow now. wanted_s: by `auto_s`. save_s: what a save costs, None: not known yet."""
+        before, asked_another = self._now_s, advised != self._advised
+        first = before is None or (self._may_move and len(self._costs) == 1)  # until then it was a guess
+        if before is None or first or asked_another:
+            self._now_s = wanted_s
+        elif self._may_move and abs(math.log(wanted_s / before)) > math.log(DEADBAND):
+            self._now_s = math.sqrt(before * wanted_s)
+        self._advised, self._may_move = advised, False
+        floor_s = (save_s or 0.0) / MOST_OF_TIME
+        self._now_s = max(self._now_s or wanted_s, floor_s)
+        return self._now_s
 
 
 @dataclass(frozen=True, slots=True)

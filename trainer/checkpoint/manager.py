@@ -92,6 +92,7 @@ class CheckpointManager:
         self._last_bytes = 0
         self._save_s: float | None = None
         self._advised = Advised()
+        self._damped = interval.Damped()
         self._clock = clock
         self._saved_at = self._checked_at = clock()
         self._checked_step: int | None = None
@@ -200,11 +201,12 @@ class CheckpointManager:
             return float(self._every_s)
         follows = self._mtbf_s is None and self._together.rank == 0
         advised_s = self._advised.look(now) if follows else None
-        return interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size, advised_s)
+        wanted_s = interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size, advised_s)
+        return self._damped.followed_s(wanted_s, self._save_s, advised=advised_s is not None)
 
     def _saved(self, saved: Saved) -> None:
         self._saved_at = self._clock()
-        self._save_s = saved.save_s + saved.verify_s
+        self._save_s = self._damped.cost_s(saved.save_s + saved.verify_s)
         self._last_bytes = saved.bytes
         if saved.verified:
             self._verified = {saved.path}
