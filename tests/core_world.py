@@ -18,6 +18,7 @@ from rankpulse.core.settings import Settings, preset
 
 DRILL = preset("drill")
 UTC = 1_800_000_000.0
+FINE_S, COARSE_S = 20.0, 0.5  # of a long time, so much tick by tick; how far apart ticks are in the rest
 
 
 @dataclass
@@ -263,11 +264,17 @@ class World:
     # --- time
 
     def run(self, seconds: float, *, step_s: float = 0.1) -> None:
-        """Let time pass: the job trains, nodes beat (unless silent), the canary sings, the monitor ticks."""
+        """Let time pass: the job trains, nodes beat (unless silent), the canary sings, the monitor ticks.
+
+        `step_s` from tick to tick, in a long time only at first: what goes on for minutes would cost most of what all
+        tests cost.
+        """
         beat_every = self.settings.detect.heartbeat_interval_s
-        ticks = round(seconds / step_s)
-        for _ in range(ticks):
-            before, self.now = self.now, round(self.now + step_s, 6)
+        end = round(self.now + seconds, 6)
+        fine, coarse_s = self.now + FINE_S, max(step_s, min(COARSE_S, beat_every))
+        while self.now < end - 1e-9:
+            pace = step_s if self.now < fine else coarse_s
+            before, self.now = self.now, round(min(self.now + pace, end), 6)
             if self.canary:
                 self.engine.step(ev.CanarySeen(self.now))
             if int(before / beat_every) != int(self.now / beat_every):
