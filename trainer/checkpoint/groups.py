@@ -7,7 +7,7 @@ save would otherwise meet its collectives, and NCCL carries no CPU tensors.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -79,11 +79,18 @@ class Group:
 
     def same(self, digest: str) -> bool:
         """Whether all ranks gave the same text."""
-        mine = torch.frombuffer(bytearray(hashlib.sha256(digest.encode()).digest()), dtype=torch.uint8)
-        low, high = mine.clone(), mine.clone()
-        _met(lambda: dist.all_reduce(low, dist.ReduceOp.MIN, group=self._group))
-        _met(lambda: dist.all_reduce(high, dist.ReduceOp.MAX, group=self._group))
-        return bool(torch.equal(low, high))
+        return self.same_each([digest])[0]
+
+    def same_each(self, texts: Sequence[str]) -> list[bool]:
+        """Of each of as many texts whether all ranks gave the same.
+
+        One exchange: the highest byte of all is mine, and so is the lowest, which is the highest of the complements.
+        """
+        digests = b"".join(hashlib.sha256(text.encode()).digest() for text in texts)
+        mine = torch.frombuffer(bytearray(digests), dtype=torch.uint8)
+        both = torch.stack((mine, 255 - mine))
+        _met(lambda: dist.all_reduce(both, dist.ReduceOp.MAX, group=self._group))
+        return (both[0] == 255 - both[1]).view(len(texts), -1).all(dim=1).tolist()  # type: ignore[no-any-return]
 
     def send(self, data: Any, to: int) -> None:
         """The bytes of a one-dimensional CPU tensor of uint8, to rank `to`, which calls `receive` with as many."""

@@ -40,6 +40,10 @@ class Together(Protocol):
         """Whether all ranks gave the same text."""
         ...
 
+    def same_each(self, texts: Sequence[str]) -> list[bool]:
+        """Of each of as many texts whether all ranks gave the same, in one exchange."""
+        ...
+
 
 class Alone:
     """A world of one process."""
@@ -57,6 +61,9 @@ class Alone:
 
     def same(self, digest: str) -> bool:
         return True
+
+    def same_each(self, texts: Sequence[str]) -> list[bool]:
+        return [True] * len(texts)
 
 
 @dataclass(frozen=True, slots=True)
