@@ -220,6 +220,11 @@ class CheckpointManager:
             self._background.join(timeout_s)
         return self._background.surface(failures=True)
 
+    @property
+    def saving(self) -> bool:
+        """Whether a save goes on beside the training, on this rank."""
+        return self._background.busy
+
     def latest(self) -> int | None:
         """The step of the newest committed checkpoint that can be read here; None when there is none."""
         return next((found.step for found in reader.scan(self._directory).committed if not found.refused), None)
