@@ -350,7 +350,11 @@ def test_every_type_has_its_place_in_a_buffer() -> None:
     assert arena.nbytes == before
 
 
-@pytest.mark.parametrize("wrong", ["", "never", None])
-def test_what_to_do_when_busy_is_one_of_two(wrong: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="when_busy"):
-        CheckpointManager(tmp_path, model=Net(), when_busy=wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"when_busy": "never"}, {"when_busy": None}, {"durable": "s3://x"}, {"durable_writers": 0}, {"durable_keep": 0}],
+    ids=str,
+)
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        CheckpointManager(tmp_path, model=Net(), **wrong)

@@ -1,6 +1,7 @@
 """Saves beside the training of several ranks: their collectives and those of the training never meet."""
 
 import os
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -134,6 +135,41 @@ def test_all_skip_or_none(tmp_path: Path) -> None:
     first, *others = world(3, work, tmp_path)
     assert all(other == first for other in others)
     assert sorted(found.step for found in scan(str(tmp_path / "ck")).committed) == first
+
+
+class Nodes(Group):
+    """As if every rank ran on a node of its own."""
+
+    def _nodes(self) -> list[int]:
+        return list(range(self.world_size))
+
+
+def test_every_node_brings_its_part_to_two_targets(tmp_path: Path) -> None:
+    targets = [str(tmp_path / "far"), str(tmp_path / "farther")]
+
+    def work(rank: int) -> Any:
+        model, optimizer = build("fsdp", 1)
+        group = Nodes()
+        manager = CheckpointManager(
+            tmp_path / "near", model=model, optimizer=optimizer, mode="sharded", durable=targets, durable_writers=1,
+            together=group,
+        )  # fmt: skip
+        train(model, optimizer)
+        manager.save(1)
+        at_save = state_bits(model, optimizer)
+        manager.close()
+        torch.distributed.barrier()
+        if rank == 0:
+            shutil.rmtree(tmp_path / "near")
+            shutil.rmtree(targets[0])
+        torch.distributed.barrier()
+        again, other = build("fsdp", 2)
+        fresh = CheckpointManager(tmp_path / "near", model=again, optimizer=other, durable=targets[1:], together=group)
+        resumed = fresh.load()
+        fresh.close()
+        return [resumed is not None, state_bits(again, other) == at_save]
+
+    assert world(3, work, tmp_path) == [[True, True]] * 3
 
 
 class Gate(Files):

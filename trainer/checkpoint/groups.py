@@ -54,7 +54,9 @@ class Group:
         self.rank: int = dist.get_rank()
         self.world_size: int = dist.get_world_size()
         self._group: Any = _met(lambda: dist.new_group(backend="gloo", timeout=timeout))
-        self.local_rank, self.local_world_size = self._on_this_node()
+        self.nodes = self._nodes()
+        mates = [rank for rank, node in enumerate(self.nodes) if node == self.nodes[self.rank]]
+        self.local_rank, self.local_world_size = mates.index(self.rank), len(mates)
 
     def gather(self, value: Any) -> list[Any]:
         """The JSON values of all ranks, on rank 0; an empty list elsewhere."""
@@ -115,11 +117,12 @@ class Group:
         _met(lambda: dist.all_reduce(sizes, group=self._group))
         return [int(found) for found in sizes]
 
-    def _on_this_node(self) -> tuple[int, int]:
-        """Which of the ranks on this machine this is, and how many there are: as the kernels tell, not the launcher."""
-        nodes = self.tell(self.gather(_node()))
-        mates = [rank for rank, node in enumerate(nodes) if node == nodes[self.rank]]
-        return mates.index(self.rank), len(mates)
+    def _nodes(self) -> list[int]:
+        """The number of the node of each rank, in the order of their first ranks: as the kernels tell, not the
+        launcher."""
+        names = self.tell(self.gather(_node()))
+        order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return [order[name] for name in names]
 
 
 def _node() -> str:

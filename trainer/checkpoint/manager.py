@@ -19,19 +19,22 @@ from typing import Any, Final
 
 from rankpulse.core.words import printable
 from rankpulse.trainer import attaching
-from rankpulse.trainer.checkpoint import interval, reader, report, rotation, state, writer
+from rankpulse.trainer.checkpoint import choosing, interval, reader, report, rotation, state, writer
 from rankpulse.trainer.checkpoint.advised import Advised
 from rankpulse.trainer.checkpoint.agreeing import Known
 from rankpulse.trainer.checkpoint.background import Background
+from rankpulse.trainer.checkpoint.durable import LOOKS_S, POLL_S, Bringing, Durable
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
+from rankpulse.trainer.checkpoint.nearest import fetch_nearest
 from rankpulse.trainer.checkpoint.parts import NAME_MAX
 from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, begun, save_sharded
 from rankpulse.trainer.checkpoint.staging import Stage
-from rankpulse.trainer.checkpoint.together import Together
+from rankpulse.trainer.checkpoint.target import Target
+from rankpulse.trainer.checkpoint.together import Together, on_first
 from rankpulse.trainer.plain import plain_float
 
 PHASE: Final = "checkpoint"
@@ -54,7 +57,11 @@ class CheckpointManager:
     you do not know that, the monitor's advice, if it has one.
     allow_reshard: load what another number of ranks has saved. verify_saved: how a save is read back ("fast", "full",
     "off"). async_save: `step` saves beside the training. when_busy: what a save beside the training does while the one
-    before is still going on: "wait" for it, or "skip" itself. pulse: the process's own when one is attached.
+    before is still going on: "wait" for it, or "skip" itself.
+    durable: addresses, as fsspec knows them, to which every checkpoint is brought beside the training, the nearest
+    first; a load takes from there what is newer than what is here. durable_writers: nodes that write to one of them at
+    once. durable_keep: copies that stay there, as many as here when left out. durable_wait_s: for how long `close`
+    waits for what is under way. pulse: the process's own when one is attached.
     together, files, stage, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
     """
@@ -77,6 +84,10 @@ class CheckpointManager:
         mtbf_s: float | None = None,
         async_save: bool = False,
         when_busy: str = WAIT,
+        durable: Sequence[str] = (),
+        durable_writers: int = 4,
+        durable_keep: int | None = None,
+        durable_wait_s: float = 600.0,
         pulse: Any = None,
         together: Together | None = None,
         files: Files | None = None,
@@ -84,7 +95,7 @@ class CheckpointManager:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
-        _check_when_busy(when_busy)
+        _check_beside(when_busy, durable, durable_writers, durable_keep)
         self._directory = os.path.abspath(os.fspath(directory))
         self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
         self._together = this_world() if together is None else together
@@ -113,6 +124,9 @@ class CheckpointManager:
         self._background = Background(self._stage, others, self._saved_beside, self._failed_beside)
         if async_save:
             self._background.open()
+        self._targets = [Target(url) for url in durable]
+        self._durable_wait_s = durable_wait_s
+        self._durable = self._bringing(durable_writers, keep_last if durable_keep is None else durable_keep)
 
     def load(self, verify: str = reader.FULL, resume_before_step: int | None = None) -> Resumed | None:
         """Load the newest checkpoint that verifies on all ranks; None when there is none (a fresh start).
@@ -135,6 +149,7 @@ class CheckpointManager:
             tell=report.tell,
         )
         with self._phase():
+            self._fetch(where)
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
@@ -234,6 +249,7 @@ class CheckpointManager:
         was saved is touched. Raises what that save has met, if nobody was told of it by an exception."""
         with self._phase():
             self._background.close()
+            self._durable.close(self._durable_wait_s)
         self._advised.close()
         together = self._together
         if self._ours and hasattr(together, "close"):
@@ -273,6 +289,7 @@ class CheckpointManager:
         self._last_bytes = saved.bytes
         if saved.verified:
             self._verified = {saved.path}
+        self._durable.offer(saved.path)
         if self._together.rank == 0:
             if saved.verified:
                 self._thin_out()
@@ -288,6 +305,23 @@ class CheckpointManager:
             sound = [one for one in reader.scan(self._directory, self._memo).committed if not one.refused]
             return min((one.step for one in sound if one.path not in self._damaged), default=-1)
         return -1
+
+    def _bringing(self, writers: int, keep: int) -> Durable:
+        nodes = self._together.nodes
+        poll_s = max(POLL_S, max(nodes) / LOOKS_S)
+        how = Bringing(nodes[self._together.rank], nodes, writers, keep, say, poll_s=poll_s)
+        return Durable(self._targets, how, first_here=self._together.local_rank == 0)
+
+    def _fetch(self, where: Where) -> None:
+        """The newest checkpoint comes here from where it is, if it is not here."""
+        if not self._targets:
+            return
+
+        def fetch() -> str:
+            limit = choosing.limit_of(where.resume_before_step, where.environ)
+            return fetch_nearest(self._files, self._directory, self._targets, limit, say)
+
+        on_first(self._together, fetch, lambda faults: faults[0].error() or CheckpointError(str(faults[0])))
 
     def _how(self) -> How:
         return How(
@@ -418,9 +452,14 @@ def _check_settings(
         raise ValueError(f"mtbf_s is {mtbf_s!r}: give seconds above 0")
 
 
-def _check_when_busy(when_busy: str) -> None:
+def _check_beside(when_busy: str, durable: Sequence[str], writers: int, keep: int | None) -> None:
     if when_busy not in (WAIT, SKIP):
         raise ValueError(f"when_busy is {when_busy!r}: use 'wait' or 'skip'")
+    if isinstance(durable, str):
+        raise ValueError(f"durable is {durable!r}: give a list of addresses")
+    for name, value in (("durable_writers", writers), ("durable_keep", 1 if keep is None else keep)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} is {value!r}: give a whole number from 1 on")
 
 
 def _positive(value: Any) -> bool:

@@ -28,6 +28,11 @@ class Together(Protocol):
         """How many processes of the world are on this node."""
         ...
 
+    @property
+    def nodes(self) -> list[int]:
+        """The number of the node of each rank, that of rank 0 is 0."""
+        ...
+
     def gather(self, value: Any) -> list[Any]:
         """The JSON values of all ranks by rank, on rank 0; an empty list elsewhere."""
         ...
@@ -52,6 +57,10 @@ class Alone:
     world_size = 1
     local_rank = 0
     local_world_size = 1
+
+    @property
+    def nodes(self) -> list[int]:
+        return [0]
 
     def gather(self, value: Any) -> list[Any]:
         return [value]
