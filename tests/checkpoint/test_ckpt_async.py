@@ -318,6 +318,28 @@ def test_ranks_that_are_lost_meanwhile_are_raised_once_by_what_comes_next(tmp_pa
         manager.close()
 
 
+def test_without_a_thread_training_waits_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pytest.importorskip("fsspec")
+    net, optimizer = build("one", 1)
+    train(net, optimizer)
+    manager = CheckpointManager(tmp_path / "ck", model=net, optimizer=optimizer, durable=[str(tmp_path / "far")])
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", none_left)
+        manager.save_async(1)
+    assert steps(tmp_path / "ck") == [1]
+    assert "is not brought to" in capfd.readouterr().err
+    train(net, optimizer)  # its step waits for nobody
+    manager.save_async(2)
+    manager.close()
+    assert steps(tmp_path / "ck") == [2, 1]
+    assert steps(tmp_path / "far") == [2]
+
+
 def test_buffers_are_kept_from_save_to_save(tmp_path: Path) -> None:
     stage = Stage()
     net, optimizer = build("one", 1)

@@ -70,10 +70,14 @@ class Background:
         assert self._together is not None
         save, stood = Save(directory, begun, self._together, how), stood_s()
         self._saved, self._error = None, None
-        self._thread = threading.Thread(
-            target=self._run, args=(save, ready, begun.step, stood), name="rankpulse-checkpoint", daemon=True
-        )
-        self._thread.start()
+        about = (save, ready, begun.step, stood)
+        thread = threading.Thread(target=self._run, args=about, name="rankpulse-checkpoint", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is to be had: the other ranks speak all the same, so training waits for once
+            self._run(*about)
+        else:
+            self._thread = thread
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the one that is going on; whether it is over."""

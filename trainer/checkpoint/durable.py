@@ -56,9 +56,17 @@ class Lane:
         with self._lock:
             self._next = path
             if self._thread is None or not self._now:
-                self._now = path  # nobody takes it for idle before the thread has begun
-                self._thread = threading.Thread(target=self._run, name="rankpulse-durable", daemon=True)
-                self._thread.start()
+                self._start(path)
+
+    def _start(self, path: str) -> None:
+        thread = threading.Thread(target=self._run, name="rankpulse-durable", daemon=True)
+        self._now = path  # nobody takes it for idle before the thread has begun
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError as error:  # none is to be had: the next checkpoint may find one
+            self._now = self._next = ""
+            self.how.say(f"{os.path.basename(path)} is not brought to {self.target.url}: {_line(error)}")
 
     def wait(self, timeout_s: float) -> str:
         """Until nothing is under way, or so long. The path of what has not arrived, "" when all has."""
