@@ -67,6 +67,7 @@ bench: setup ## figures, as ratios side by side
 	$(BIN)/rankpulse bench pulse
 	$(BIN)/rankpulse bench recovery
 	$(BIN)/rankpulse bench checkpoint
+	$(BIN)/rankpulse bench durable
 	$(BIN)/rankpulse bench engine
 	$(BIN)/rankpulse bench page
 	$(BIN)/rankpulse bench asking --turns 4

@@ -3,8 +3,8 @@
 `rankpulse bench checkpoint [--ranks N] [--megabytes M] [--repeat R] [--json]`. The ranks are processes of this machine
 over gloo, every way saves the same bytes in every turn and waits for the disk; the median is taken, one warm-up turn
 is not counted. Peak memory is what rank 0 had resident at most above what it had before the save (VmHWM, put back
-before each). Then the speed of verification beside that of a plain read of the same files, page cache warm and, where
-the file system lets it be emptied, cold.
+before each). Then what a save adds to the steps around it (`beside`), and the speed of verification beside that of a
+plain read of the same files, page cache warm and, where the file system lets it be emptied, cold.
 """
 
 import ctypes
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 BLOCK: Final = 1 << 20
 MOST_RANKS, MOST_MEGABYTES, MOST_TURNS = 64, 65536, 1000
+BESIDE_MEGABYTES: Final = 64
 READ, FAST, FULL = "plain read", "verify, fast (xxh3)", "verify, full (sha256)"
 
 
@@ -80,6 +81,7 @@ def _measure(ranks: int, megabytes: int, repeat: int, place: Path) -> dict[str, 
         "rows": rows,
         "median": medians(rows, list(savers.WAYS), savers.OURS),
         "verify": _reads(place / "kept", repeat),
+        "beside": _beside(ranks, megabytes, repeat, place),
         "state_bytes": size,
         "ranks": ranks,
         "repeat": repeat,
@@ -99,6 +101,19 @@ def _saves(plan: "Plan") -> list[dict[str, Any]]:
         counted = f"turn {row['turn']} of {plan.repeat}" if row["turn"] else "warm-up"
         print(f"{row['state']}, {counted}: {row['way']}: {row['seconds']:.2f} s", file=sys.stderr, flush=True)
     return [row for row in rows if row["turn"]]
+
+
+def _beside(ranks: int, megabytes: int, repeat: int, place: Path) -> dict[str, Any]:
+    from rankpulse.bench import beside
+
+    ranks = min(ranks, beside.ranks_for(os.cpu_count() or 1))
+    plan = beside.Plan(ranks, min(megabytes, BESIDE_MEGABYTES), max(1, 4 * (repeat - 1)), place)
+    rows = []
+    for row in crew(ranks, lambda rank, tell: beside.rank_main(rank, plan, tell)):
+        rows.append(row)
+        print(f"{beside.STEPS} steps, {row['kind']}: {sum(row['seconds']):.2f} s", file=sys.stderr, flush=True)
+    about = {"ranks": ranks, "megabytes": plan.megabytes, "turns": plan.turns, "steps": beside.STEPS}
+    return {**about, "kinds": beside.figures(rows)}
 
 
 def medians(rows: list[dict[str, Any]], ways: list[str], ours: str) -> dict[str, dict[str, Any]]:

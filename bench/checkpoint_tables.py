@@ -13,6 +13,7 @@ def show(report: dict[str, Any]) -> None:
     size = report["state_bytes"]
     for state, ways in report["median"].items():
         out.print(_saves(report["states"][state], ways, size))
+    out.print(_beside(report["beside"]))
     out.print(_reads(report["verify"]))
     ours = report["ours"]
     out.print(
@@ -41,6 +42,26 @@ def _saves(title: str, ways: dict[str, Any], size: int) -> Table:
             "-" if peak is None else mib(peak),
             "-" if figures["peak_others"] is None else mib(figures["peak_others"]),
             mib(figures["written"]),
+        )
+    return table
+
+
+def _beside(found: dict[str, Any]) -> Table:
+    ranks = "1 rank" if found["ranks"] == 1 else f"{found['ranks']} ranks"
+    title = f"{found['steps']} steps around a save of {found['megabytes']} MiB, {ranks}, {found['turns']} turns"
+    table = Table(title=title, title_justify="left")
+    table.add_column("save")
+    for column in ("added", "(from – to)", "seconds", "step", "first step", "steps meanwhile"):
+        table.add_column(column, justify="right")
+    for kind, figures in found["kinds"].items():
+        table.add_row(
+            kind,
+            f"{figures['added']:+.1%}",
+            f"{figures['least']:+.1%} – {figures['most']:+.1%}",
+            f"{figures['added_s']:+.3f}",
+            f"{figures['step_s']:.3f} s",
+            f"{figures['first_s']:.3f} s",
+            f"{figures['busy']:g}",
         )
     return table
 

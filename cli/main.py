@@ -64,6 +64,7 @@ Measure on this machine what rankpulse costs and how well it detects. Each print
   rankpulse bench kmsg                  a minute: what a storm of XID lines costs who reads the kernel's log
   rankpulse bench detect --quick        a minute: shows that the detection bench works, tells nothing
   rankpulse bench checkpoint            minutes: saving and verifying, beside the usual ways
+  rankpulse bench durable               seconds: many nodes bring a checkpoint to one slow target
   rankpulse bench recovery              minutes: from a fault to the next step, beside torchrun; needs torch
   rankpulse bench asking                minutes: whether asking for evidence disturbs a healthy job
   rankpulse bench hang --quick          half a minute: shows that the hang bench works, tells little
@@ -562,6 +563,22 @@ def bench_checkpoint(
     from rankpulse.bench.checkpoint import run
 
     raise typer.Exit(run(ranks, megabytes, repeat, directory, as_json))
+
+
+@bench_app.command("durable")
+def bench_durable(
+    nodes: Annotated[int, typer.Option(help="Nodes that bring their parts to one target.")] = 16,
+    megabytes: Annotated[int, typer.Option(metavar="MIB", help="Size of the checkpoint.")] = 64,
+    bandwidth: Annotated[int, typer.Option(metavar="MIB_S", help="What the target takes, in MiB/s.")] = 64,
+    as_json: Json = False,
+) -> None:
+    """Checkpoint storms: a target of limited bandwidth, with all nodes writing at once and a few at a time.
+
+    Example: rankpulse bench durable --nodes 64
+    """
+    from rankpulse.bench.durable import run
+
+    raise typer.Exit(run(nodes, megabytes, bandwidth, as_json))
 
 
 @bench_app.command("engine")

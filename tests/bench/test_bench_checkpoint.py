@@ -40,6 +40,27 @@ def test_medians_and_ratios_are_within_one_state() -> None:
     assert found["t"]["b"]["peak_rank0"] is None
 
 
+def test_what_a_save_adds_is_counted_from_the_stretch_without_one_in_the_same_turn() -> None:
+    def stretch(kind: str, turn: int, *seconds: float, busy: int = 0) -> dict[str, Any]:
+        return {"kind": kind, "turn": turn, "seconds": list(seconds), "busy": busy}
+
+    figures = pytest.importorskip("rankpulse.bench.beside", reason="needs torch", exc_type=ImportError).figures
+    kinds = ("no save", "beside the training", "training waits")
+    rows = [stretch(kinds[0], turn, 1.0, 1.0) for turn in (1, 2, 3)]
+    rows += [
+        stretch(kinds[1], 1, 1.2, 1.0, busy=1),
+        stretch(kinds[1], 2, 1.2, 9.0),
+        stretch(kinds[1], 3, 1.2, 1.0, busy=2),
+    ]
+    rows += [stretch(kinds[2], turn, 3.0, 1.0) for turn in (1, 2, 3)]
+    found = figures(rows)
+    assert found["no save"]["added"] == 0.0
+    assert found["beside the training"] == pytest.approx(
+        {"step_s": 1.2, "first_s": 1.2, "added_s": 0.2, "added": 0.1, "least": 0.1, "most": 4.1, "busy": 1.0}
+    ), "the nine seconds were something else's"
+    assert (found["training waits"]["added"], found["training waits"]["added_s"]) == (1.0, 2.0)
+
+
 @pytest.mark.parametrize("args", [("--ranks", "0"), ("--megabytes", "-1"), ("--repeat", "0"), ("--directory", "/nope")])
 def test_bad_arguments_are_named(args: tuple[str, ...]) -> None:
     done = subprocess.run([*CLI, *args], capture_output=True, text=True, timeout=60, check=False)
@@ -113,6 +134,12 @@ def test_a_small_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert gathered is None or gathered > report["state_bytes"] / 2 > sharded
     assert all(figures["gb_s"] > 0 for figures in report["verify"]["warm"].values())
     assert (report["verify"]["cold"] is None) == bool(report["verify"]["why_not_cold"])
+    beside = report["beside"]["kinds"]
+    assert list(beside) == ["no save", "beside the training", "training waits"]
+    assert beside["no save"]["added"] == 0.0
+    assert all(figures["step_s"] > 0 for figures in beside.values())
     assert list(tmp_path.iterdir()) == []
     show(report)
-    assert "rank 0 memory" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "rank 0 memory" in out
+    assert "steps around a save of 4 MiB" in out

@@ -4,7 +4,7 @@ Rank 0 asks for a tensor when it comes to write it; the others serve until they 
 one tensor in memory beyond its own, and may stop at any time (its disk is full) without leaving anybody waiting.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -14,7 +14,7 @@ import torch
 from rankpulse.trainer.checkpoint import tensors
 from rankpulse.trainer.checkpoint.coverage import OWN
 from rankpulse.trainer.checkpoint.division import Division
-from rankpulse.trainer.checkpoint.entries import json_entry, key_of_whole, whole_entry
+from rankpulse.trainer.checkpoint.entries import Slice, held, json_entry, key_of_whole, of_own, whole_entry
 from rankpulse.trainer.checkpoint.errors import SaveFailed
 from rankpulse.trainer.checkpoint.flat import Flat
 from rankpulse.trainer.checkpoint.manifest import FLAT, Box, TensorSpec
@@ -56,17 +56,36 @@ def serves(division: Division, rank: int) -> list[tuple[str, Box | None]]:
     ]
 
 
-def served(division: Division, rank: int, state: Captured, own: Iterable[Any]) -> list[Callable[[], Any]]:
-    """The same, to be called by number, and then this rank's own tensors."""
-    shared = [partial(state.local, name) for name, _ in serves(division, rank)]
-    return [*shared, *(partial(_same, tensor) for tensor in own)]
+def served(division: Division, rank: int, state: Captured, own: Iterable[Slice]) -> list[Slice]:
+    """The same, to be asked for by number, and then this rank's own tensors."""
+    return [*(held(state, name) for name, _ in serves(division, rank)), *own]
 
 
-def _same(tensor: Any) -> Any:
-    return tensor
+@dataclass(frozen=True)
+class Holds:
+    """What rank 0 has by itself, by name: whole tensors, the boxes that it serves, and those of it alone."""
+
+    whole: Mapping[str, Slice]
+    boxes: Mapping[str, Slice]
+    own: Mapping[str, Slice]
+
+    def slices(self) -> Iterator[Slice]:
+        for part in (self.whole, self.boxes, self.own):
+            yield from part.values()
+
+    def moved(self, to: Mapping[Slice, Slice]) -> "Holds":
+        """The same, in other memory."""
+        return Holds(*({name: to[one] for name, one in part.items()} for part in (self.whole, self.boxes, self.own)))
 
 
-def serve(wire: Wire, handed: Sequence[Callable[[], Any]]) -> None:
+def holds(division: Division, state: Captured, own: Mapping[str, Slice]) -> Holds:
+    names = [spec.name for spec in division.tensors if spec.numel]
+    whole = {name: held(state, name) for name in names if (has := state.find(name)) and has.item.box is None}
+    boxes = {name: held(state, name) for name, box in serves(division, 0) if box is not None}
+    return Holds(whole, boxes, own)
+
+
+def serve(wire: Wire, handed: Sequence[Slice]) -> None:
     """Hand out what rank 0 asks for, until it says that it is over. Raises then what went wrong here, if anything."""
     trouble: Exception | None = None
     asked = torch.empty(8, dtype=torch.uint8)
@@ -79,7 +98,7 @@ def serve(wire: Wire, handed: Sequence[Callable[[], Any]]) -> None:
             return
         data = None
         try:
-            data = _packed(handed[number]())
+            data = _packed(handed[number].tensor)
         except Exception as error:
             trouble = error
         wire.send(torch.tensor([0 if data is None else _READY], dtype=torch.uint8), 0)
@@ -98,8 +117,8 @@ def over(wire: Wire, world_size: int) -> None:
         wire.send(torch.tensor([_OVER], dtype=torch.int64).view(torch.uint8), rank)
 
 
-def entries(wire: Wire, division: Division, state: Captured, own: Sequence[Any], mine: dict[str, Any]) -> list[Entry]:
-    """All that goes into the one file, on rank 0. `own`: by rank what its own things are, `mine`: those of rank 0."""
+def entries(wire: Wire, division: Division, has: Holds, own: Sequence[Any]) -> list[Entry]:
+    """All that goes into the one file, on rank 0. `own`: by rank what its own things are."""
     sources: dict[str, list[Source]] = {}
     firsts = []
     for rank in range(len(division.ranges)):
@@ -107,29 +126,26 @@ def entries(wire: Wire, division: Division, state: Captured, own: Sequence[Any],
         firsts.append(len(handed))
         for number, (name, box) in enumerate(handed):
             sources.setdefault(name, []).append(Source(rank, number, box))
-    found = [
-        _tensor_entry(wire, spec, sources.get(spec.name, []), state) for spec in flat_specs(division) if spec.numel
-    ]
+    found = [_tensor_entry(wire, spec, sources.get(spec.name, []), has) for spec in flat_specs(division) if spec.numel]
     for rank, values in enumerate(own):
-        found += _own_entries(wire, rank, firsts[rank], values, mine)
+        found += _own_entries(wire, rank, firsts[rank], values, has.own)
     return found
 
 
-def _tensor_entry(wire: Wire, spec: TensorSpec, sources: Sequence[Source], state: Captured) -> Entry:
-    here = state.find(spec.name)
-    if here is not None and here.item.box is None:
-        return whole_entry(spec, here.local)
-    return Entry(key_of_whole(spec), spec.dtype, spec.shape, partial(_gathered, wire, spec, sources, state))
+def _tensor_entry(wire: Wire, spec: TensorSpec, sources: Sequence[Source], has: Holds) -> Entry:
+    here = has.whole.get(spec.name)
+    if here is not None:
+        return whole_entry(spec, here)
+    return Entry(key_of_whole(spec), spec.dtype, spec.shape, partial(_gathered, wire, spec, sources, has.boxes))
 
 
-def _own_entries(wire: Wire, rank: int, first: int, values: Any, mine: dict[str, Any]) -> list[Entry]:
+def _own_entries(wire: Wire, rank: int, first: int, values: Any, mine: Mapping[str, Slice]) -> list[Entry]:
+    if rank == 0:
+        return of_own(0, values, mine)
     found = [json_entry(f"{OWN}{rank}.values", values)]
     for number, (name, (dtype, shape)) in enumerate(values["tensors"].items(), first):
         spec = TensorSpec(name, dtype, tuple(shape))
-        if rank == 0:
-            data = partial(tensors.bytes_of, mine[name], 0, spec.numel)
-        else:
-            data = partial(_asked_bytes, wire, spec, Source(rank, number))
+        data = partial(_asked_bytes, wire, spec, Source(rank, number))
         found.append(Entry(f"{OWN}{rank}.{name}", dtype, spec.shape, data))
     return found
 
@@ -151,12 +167,14 @@ def _asked(wire: Wire, dtype: str, shape: Sequence[int], source: Source) -> Any:
     return found
 
 
-def _gathered(wire: Wire, spec: TensorSpec, sources: Sequence[Source], state: Captured) -> Iterator[memoryview]:
+def _gathered(
+    wire: Wire, spec: TensorSpec, sources: Sequence[Source], boxes: Mapping[str, Slice]
+) -> Iterator[memoryview]:
     """The bytes of a whole tensor from where its parts are."""
     whole = tensors.empty(spec.shape, spec.dtype) if any(source.box for source in sources) else None
     for source in sources:
         shape = source.box.sizes if source.box else spec.shape
-        part = state.local(spec.name) if source.rank == 0 else _asked(wire, spec.dtype, shape, source)
+        part = boxes[spec.name].tensor if source.rank == 0 else _asked(wire, spec.dtype, shape, source)
         if whole is None or source.box is None:
             whole = part
         else:

@@ -7,7 +7,7 @@ save would otherwise meet its collectives, and NCCL carries no CPU tensors.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -54,7 +54,9 @@ class Group:
         self.rank: int = dist.get_rank()
         self.world_size: int = dist.get_world_size()
         self._group: Any = _met(lambda: dist.new_group(backend="gloo", timeout=timeout))
-        self.local_rank, self.local_world_size = self._on_this_node()
+        self.nodes = self._nodes()
+        mates = [rank for rank, node in enumerate(self.nodes) if node == self.nodes[self.rank]]
+        self.local_rank, self.local_world_size = mates.index(self.rank), len(mates)
 
     def gather(self, value: Any) -> list[Any]:
         """The JSON values of all ranks, on rank 0; an empty list elsewhere."""
@@ -79,11 +81,18 @@ class Group:
 
     def same(self, digest: str) -> bool:
         """Whether all ranks gave the same text."""
-        mine = torch.frombuffer(bytearray(hashlib.sha256(digest.encode()).digest()), dtype=torch.uint8)
-        low, high = mine.clone(), mine.clone()
-        _met(lambda: dist.all_reduce(low, dist.ReduceOp.MIN, group=self._group))
-        _met(lambda: dist.all_reduce(high, dist.ReduceOp.MAX, group=self._group))
-        return bool(torch.equal(low, high))
+        return self.same_each([digest])[0]
+
+    def same_each(self, texts: Sequence[str]) -> list[bool]:
+        """Of each of as many texts whether all ranks gave the same.
+
+        One exchange: the highest byte of all is mine, and so is the lowest, which is the highest of the complements.
+        """
+        digests = b"".join(hashlib.sha256(text.encode()).digest() for text in texts)
+        mine = torch.frombuffer(bytearray(digests), dtype=torch.uint8)
+        both = torch.stack((mine, 255 - mine))
+        _met(lambda: dist.all_reduce(both, dist.ReduceOp.MAX, group=self._group))
+        return (both[0] == 255 - both[1]).view(len(texts), -1).all(dim=1).tolist()  # type: ignore[no-any-return]
 
     def send(self, data: Any, to: int) -> None:
         """The bytes of a one-dimensional CPU tensor of uint8, to rank `to`, which calls `receive` with as many."""
@@ -108,11 +117,12 @@ class Group:
         _met(lambda: dist.all_reduce(sizes, group=self._group))
         return [int(found) for found in sizes]
 
-    def _on_this_node(self) -> tuple[int, int]:
-        """Which of the ranks on this machine this is, and how many there are: as the kernels tell, not the launcher."""
-        nodes = self.tell(self.gather(_node()))
-        mates = [rank for rank, node in enumerate(nodes) if node == nodes[self.rank]]
-        return mates.index(self.rank), len(mates)
+    def _nodes(self) -> list[int]:
+        """The number of the node of each rank, in the order of their first ranks: as the kernels tell, not the
+        launcher."""
+        names = self.tell(self.gather(_node()))
+        order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        return [order[name] for name in names]
 
 
 def _node() -> str:

@@ -19,19 +19,26 @@ from typing import Any, Final
 
 from rankpulse.core.words import printable
 from rankpulse.trainer import attaching
-from rankpulse.trainer.checkpoint import interval, reader, report, rotation, state, writer
+from rankpulse.trainer.checkpoint import choosing, interval, reader, report, rotation, state, writer
 from rankpulse.trainer.checkpoint.advised import Advised
+from rankpulse.trainer.checkpoint.agreeing import Known
+from rankpulse.trainer.checkpoint.background import Background
+from rankpulse.trainer.checkpoint.durable import LOOKS_S, POLL_S, Bringing, Durable
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
+from rankpulse.trainer.checkpoint.nearest import fetch_nearest
 from rankpulse.trainer.checkpoint.parts import NAME_MAX
-from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, save_sharded
-from rankpulse.trainer.checkpoint.together import Together
+from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, begun, save_sharded
+from rankpulse.trainer.checkpoint.staging import Stage
+from rankpulse.trainer.checkpoint.target import Target
+from rankpulse.trainer.checkpoint.together import Together, on_first
 from rankpulse.trainer.plain import plain_float
 
 PHASE: Final = "checkpoint"
+WAIT, SKIP = "wait", "skip"
 SAID_MAX: Final = 4000  # characters of a line
 _LARGEST: Final = 10**18
 
@@ -49,7 +56,13 @@ class CheckpointManager:
     given is "auto": from what a save costs and mtbf_s, the mean time between failures of this job in seconds; where
     you do not know that, the monitor's advice, if it has one.
     allow_reshard: load what another number of ranks has saved. verify_saved: how a save is read back ("fast", "full",
-    "off"). pulse: the process's own when one is attached. together, files, clock: for tests.
+    "off"). async_save: `step` saves beside the training. when_busy: what a save beside the training does while the one
+    before is still going on: "wait" for it, or "skip" itself.
+    durable: addresses, as fsspec knows them, to which every checkpoint is brought beside the training, the nearest
+    first; a load takes from there what is newer than what is here. durable_writers: nodes that write to one of them at
+    once. durable_keep: copies that stay there, as many as here when left out. durable_wait_s: for how long `close`
+    waits for what is under way. pulse: the process's own when one is attached.
+    together, files, stage, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
     """
 
@@ -69,12 +82,20 @@ class CheckpointManager:
         allow_reshard: bool = False,
         verify_saved: str = reader.FAST,
         mtbf_s: float | None = None,
+        async_save: bool = False,
+        when_busy: str = WAIT,
+        durable: Sequence[str] = (),
+        durable_writers: int = 4,
+        durable_keep: int | None = None,
+        durable_wait_s: float = 600.0,
         pulse: Any = None,
         together: Together | None = None,
         files: Files | None = None,
+        stage: Stage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
+        _check_beside(when_busy, durable, durable_writers, durable_keep)
         self._directory = os.path.abspath(os.fspath(directory))
         self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
         self._together = this_world() if together is None else together
@@ -98,6 +119,15 @@ class CheckpointManager:
         self._checked_step: int | None = None
         self._next_check = -1
         self._started_ns = self._probe()
+        self._known = Known()
+        self._async, self._when_busy, self._stage = async_save, when_busy, stage or Stage()
+        others = this_world if together is None else lambda: together
+        self._background = Background(self._stage, others, self._saved_beside, self._failed_beside)
+        if async_save:
+            self._background.open()
+        self._targets = [Target(url) for url in durable]
+        self._durable_wait_s = durable_wait_s
+        self._durable = self._bringing(durable_writers, keep_last if durable_keep is None else durable_keep)
 
     def load(self, verify: str = reader.FULL, resume_before_step: int | None = None) -> Resumed | None:
         """Load the newest checkpoint that verifies on all ranks; None when there is none (a fresh start).
@@ -110,6 +140,7 @@ class CheckpointManager:
             raise ValueError(f"verify is {verify!r}: use 'full' or 'fast'")
         if resume_before_step is not None and not (type(resume_before_step) is int and resume_before_step >= 0):
             raise ValueError(f"resume_before_step is {resume_before_step!r}: give a whole number from 0 on")
+        self._background.join()
         where = Where(
             allow_reshard=self._reshard,
             verify=verify,
@@ -119,6 +150,7 @@ class CheckpointManager:
             tell=report.tell,
         )
         with self._phase():
+            self._fetch(where)
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
@@ -130,50 +162,100 @@ class CheckpointManager:
     def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> Saved | None:
         """Step `step` is done: save if it is time. A save that fails is said and told, and training goes on.
 
-        Raises StateRefused (a mistake in the program) and RanksLost (another rank has died).
+        With async_save the save is begun, and None is returned: see `wait`.
+        Raises StateRefused (a mistake in the program) and RanksLost (another rank has died), also of a save beside the
+        training that is over.
         """
+        self._background.surface()
         if not self._due(step):
             return None
         try:
-            return self.save(step, metrics)
+            if not self._async:
+                return self.save(step, metrics)
+            self.save_async(step, metrics)
+            return None
         except SaveFailed:  # said already
             return None
 
     def save(self, step: int, metrics: Mapping[str, Any] | None = None) -> Saved:
-        """Save now. Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost."""
-        if type(step) is not int or not 0 <= step <= _LARGEST:
-            raise ValueError(f"step is {step!r}: give a whole number from 0 to 10**18")
-        numbers = {_label(name): plain_float(value) for name, value in (metrics or {}).items()}
-        how = How(
-            self._mode,
-            self._verify,
-            self._files,
-            self._room,
-            clock=self._clock,
-            say=self._say_once,
-            resumed_before_step=self._limit,
-        )
-        try:
-            with self._phase():
+        """Save now, and return when it is saved; one that goes on beside the training is waited for first.
+
+        Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost.
+        """
+        numbers, how = _numbers(step, metrics), self._how()
+        with self._phase():
+            self._background.join()
+            try:
                 saved = save_sharded(
                     self._directory, self._parts, step, metrics=numbers, together=self._together, how=how
                 )
-        except SaveFailed as error:
-            self._save_failed(step, str(error))
-            raise
-        self._saved(saved)
+            except SaveFailed as error:
+                self._save_failed(step, str(error))
+                raise
+        self._saved_at = self._clock()
+        self._saved(saved, saved.save_s + saved.verify_s)
+        self._background.forgive()
         return saved
+
+    def save_async(self, step: int, metrics: Mapping[str, Any] | None = None) -> bool:
+        """Begin a save, and return when training may go on. False: skipped, because one is still going on.
+
+        What the checkpoint has is the state of now: parameters and what optimizers keep are copied until the next step
+        of an optimizer, which waits if it must, everything else before this returns. Whoever changes parameters by
+        other means calls `before_update` first. Files are written, read back and committed beside the training.
+        Raises StateRefused, SaveFailed and RanksLost for what goes wrong until it returns; what goes wrong later is
+        said and told, and raised by `wait`, `close`, and, where the program must end, by the next `step` or save.
+        """
+        numbers, how = _numbers(step, metrics), self._how()
+        self._background.surface()
+        if self._when_busy == SKIP and self._together.tell(self._background.busy):
+            self._skipped(step)
+            return False
+        with self._phase():
+            self._background.join()
+            self._background.surface()
+            self._background.open()
+            try:
+                found = begun(self._parts, step, numbers, self._together, how)
+            except SaveFailed as error:
+                self._save_failed(step, str(error))
+                raise
+            self._background.start(self._directory, found, how, lambda: self._clock() - found.began)
+        self._saved_at = self._clock()
+        return True
+
+    def before_update(self) -> None:
+        """Call it before parameters, or what an optimizer keeps of them, are changed by anything but its `step`: an
+        update by hand, a merge of weights. Returns when a save that was begun has copied what it needs."""
+        self._stage.before_update()
+
+    def wait(self, timeout_s: float | None = None) -> Saved | None:
+        """Wait until no save goes on beside the training (on this rank). What the last one has saved; None when there
+        was none, or it is not over yet. Raises what it has met: SaveFailed, StateRefused, RanksLost."""
+        with self._phase():
+            self._background.join(timeout_s)
+        return self._background.surface(failures=True)
+
+    @property
+    def saving(self) -> bool:
+        """Whether a save goes on beside the training, on this rank."""
+        return self._background.busy
 
     def latest(self) -> int | None:
         """The step of the newest committed checkpoint that can be read here; None when there is none."""
         return next((found.step for found in reader.scan(self._directory).committed if not found.refused), None)
 
     def close(self) -> None:
-        """Let the manager's process group go. Nothing that was saved is touched."""
+        """Let the manager's process groups go, when the save is over that goes on beside the training. Nothing that
+        was saved is touched. Raises what that save has met, if nobody was told of it by an exception."""
+        with self._phase():
+            self._background.close()
+            self._durable.close(self._durable_wait_s)
         self._advised.close()
         together = self._together
         if self._ours and hasattr(together, "close"):
             together.close()
+        self._background.surface(failures=True)
 
     def _due(self, step: int) -> bool:
         if self._every_steps is not None and step % self._every_steps == 0:
@@ -204,12 +286,13 @@ class CheckpointManager:
         wanted_s = interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size, advised_s)
         return self._damped.followed_s(wanted_s, self._save_s, advised=advised_s is not None)
 
-    def _saved(self, saved: Saved) -> None:
-        self._saved_at = self._clock()
-        self._save_s = self._damped.cost_s(saved.save_s + saved.verify_s)
+    def _saved(self, saved: Saved, cost_s: float) -> None:
+        """cost_s: what it took of the training's time."""
+        self._save_s = self._damped.cost_s(cost_s)
         self._last_bytes = saved.bytes
         if saved.verified:
             self._verified = {saved.path}
+        self._durable.offer(saved.path)
         if self._together.rank == 0:
             if saved.verified:
                 self._thin_out()
@@ -225,6 +308,48 @@ class CheckpointManager:
             sound = [one for one in reader.scan(self._directory, self._memo).committed if not one.refused]
             return min((one.step for one in sound if one.path not in self._damaged), default=-1)
         return -1
+
+    def _bringing(self, writers: int, keep: int) -> Durable:
+        nodes = self._together.nodes
+        poll_s = max(POLL_S, max(nodes) / LOOKS_S)
+        how = Bringing(nodes[self._together.rank], nodes, writers, keep, say, poll_s=poll_s)
+        return Durable(self._targets, how, first_here=self._together.local_rank == 0)
+
+    def _fetch(self, where: Where) -> None:
+        """The newest checkpoint comes here from where it is, if it is not here."""
+        if not self._targets:
+            return
+
+        def fetch() -> str:
+            limit = choosing.limit_of(where.resume_before_step, where.environ)
+            return fetch_nearest(self._files, self._directory, self._targets, limit, say)
+
+        on_first(self._together, fetch, lambda faults: faults[0].error() or CheckpointError(str(faults[0])))
+
+    def _how(self) -> How:
+        return How(
+            self._mode,
+            self._verify,
+            self._files,
+            self._room,
+            clock=self._clock,
+            say=self._say_once,
+            resumed_before_step=self._limit,
+            known=self._known,
+        )
+
+    def _saved_beside(self, saved: Saved) -> None:
+        """In the writer thread. The interval counts from when it was begun; what it took of the training is what it
+        cost, and a tenth of all it took besides, so that saves as long as the interval never follow one another."""
+        self._saved(saved, max(saved.stood_s, interval.MOST_OF_TIME * (saved.save_s + saved.verify_s)))
+
+    def _failed_beside(self, step: int, error: SaveFailed) -> None:
+        self._save_failed(step, str(error))
+
+    def _skipped(self, step: int) -> None:
+        self._saved_at = self._clock()  # not again at once
+        if self._together.rank == 0:
+            say(f"step {step} is not saved: the save before is still going on")
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:
@@ -296,6 +421,13 @@ def _label(name: Any) -> str:
     return str(name).encode("utf-8", "replace").decode()[:NAME_MAX]
 
 
+def _numbers(step: int, metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    """The metrics as a manifest takes them. Raises ValueError for what is no step."""
+    if type(step) is not int or not 0 <= step <= _LARGEST:
+        raise ValueError(f"step is {step!r}: give a whole number from 0 to 10**18")
+    return {_label(name): plain_float(value) for name, value in (metrics or {}).items()}
+
+
 def _several(given: Any) -> Sequence[Any]:
     if given is None:
         return ()
@@ -320,6 +452,16 @@ def _check_settings(
         raise ValueError(f"keep_last is {keep_last!r}: give a whole number from 1 on")
     if mtbf_s is not None and not _positive(mtbf_s):
         raise ValueError(f"mtbf_s is {mtbf_s!r}: give seconds above 0")
+
+
+def _check_beside(when_busy: str, durable: Sequence[str], writers: int, keep: int | None) -> None:
+    if when_busy not in (WAIT, SKIP):
+        raise ValueError(f"when_busy is {when_busy!r}: use 'wait' or 'skip'")
+    if isinstance(durable, str):
+        raise ValueError(f"durable is {durable!r}: give a list of addresses")
+    for name, value in (("durable_writers", writers), ("durable_keep", 1 if keep is None else keep)):
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} is {value!r}: give a whole number from 1 on")
 
 
 def _positive(value: Any) -> bool:

@@ -6,6 +6,7 @@ first step changes the training) and in everything that counts steps. So only na
 
 import sys
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -78,6 +79,7 @@ class Optimizer:
     def __init__(self, name: str, outer: Any, model: Any, inner: Any) -> None:
         self.name = name
         self._outer, self._model, self._inner = outer, model, inner
+        self._known: tuple[list[Any], dict[Any, str]] = ([], {})
 
     def encode(self, put: Put) -> Any:
         """{"kind", "groups": [values with "params": names], "state": {name: values}}, the latter for what this rank
@@ -88,6 +90,7 @@ class Optimizer:
             held = self._inner.state.get(parameter)
             if held:
                 state[fqn] = tree.encode(dict(held), f"{self.name}.{fqn}", put.leaf)
+        put.stepped |= set(put.tensors)
         return {
             "kind": _kind(self._inner),
             "groups": [self._group(at, group, names, put) for at, group in enumerate(self._groups())],
@@ -120,8 +123,11 @@ class Optimizer:
         return list(self._outer.param_groups)
 
     def _names(self) -> dict[Any, str]:
+        """Asked of torch once for the same parameters: it takes tens of milliseconds for a thousand of them."""
         every = [parameter for group in self._groups() for parameter in group["params"]]
-        return names_of(self._model, every, self.name)
+        if len(every) != len(self._known[0]) or not all(map(is_, every, self._known[0])):
+            self._known = every, names_of(self._model, every, self.name)
+        return self._known[1]
 
     def _mine(self, names: Mapping[Any, str]) -> dict[str, Any]:
         """The parameters by name whose state is this rank's."""

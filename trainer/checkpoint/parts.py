@@ -6,7 +6,7 @@ when all of them have been, gives the object its values. Tensors are read into t
 copy of the state is made.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ class Put:
 
     tensors: dict[str, Any] = field(default_factory=dict)
     first_rank_only: set[str] = field(default_factory=set)  # every rank has one, and rank 0's is meant
+    stepped: set[str] = field(default_factory=set)  # nothing but the step of one of torch's optimizers changes these
 
     def leaf(self, value: Any, path: str) -> Any:
         """For `tree.encode`: the JSON that stands for a tensor, or for what else torch has."""
@@ -133,16 +134,17 @@ class Model:
 
     loose = False
 
-    def __init__(self, name: str, module: Any) -> None:
+    def __init__(self, name: str, module: Any, optimizers: Sequence[Any] = ()) -> None:
+        """optimizers: those of torch's that step the module's parameters."""
         self.name = name
-        self._module = module
+        self._module, self._optimizers = module, tuple(optimizers)
         refuse_fsdp1(module, name)
 
     def encode(self, put: Put) -> Any:
         """Tied tensors are kept once. Of buffers rank 0's are meant, as DDP does: running statistics differ by rank."""
         seen: dict[tuple[Any, ...], str] = {}
         state: dict[str, Any] = {}
-        buffers = self._buffers()
+        buffers, stepped = self._buffers(), self._stepped()
         for fqn, value in self._now().items():
             path = f"{self.name}.{fqn}"
             place = tensors.where(value) if isinstance(value, torch.Tensor) and _placed(value) else None
@@ -152,6 +154,8 @@ class Model:
             state[fqn] = tree.encode(value, path, put.leaf)
             if place is not None:
                 seen[place] = state[fqn]["v"]
+                if place[0] in stepped:
+                    put.stepped.add(state[fqn]["v"])
                 if place in buffers and not tensors.is_dtensor(value):
                     put.first_rank_only.add(state[fqn]["v"])
         return {"state": state}
@@ -175,6 +179,16 @@ class Model:
         if not self._module.state_dict():
             return {}
         return dict(get_model_state_dict(self._module))
+
+    def _stepped(self) -> set[Any]:
+        """The memory of the parameters that are in an optimizer."""
+        every = (
+            parameter
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
+        return {tensors.where(parameter)[0] for parameter in every if _placed(parameter)}
 
     def _buffers(self) -> set[tuple[Any, ...]]:
         found = {tensors.where(buffer) for buffer in self._module.buffers() if _placed(buffer)}

@@ -1,17 +1,20 @@
 """Saving: all ranks agree on what is written by whom, write, look whether it is all there, commit, read it back.
 
 No rank is left waiting because another has met trouble: what each one does by itself is tried, and how it went is
-told before the next thing that all do together.
+told before the next thing that all do together. The first part (`begun`) needs the training to stand still. The second
+(`Save.run`) needs that only where nothing was copied (`staging`): else it may run in another thread, over a group of
+ranks that nobody else speaks over.
 """
 
-import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from rankpulse.trainer.checkpoint import consolidated, entries, reader, writer
+from rankpulse.trainer.checkpoint.agreeing import AUTO, Agreed, Agreement, Known, kind_of
+from rankpulse.trainer.checkpoint.entries import Slice
 from rankpulse.trainer.checkpoint.errors import CheckpointError, RanksLost, SaveFailed, StateRefused
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import speaking
@@ -25,31 +28,23 @@ from rankpulse.trainer.checkpoint.manifest import (
     digest_of,
     refuse_too_many,
 )
-from rankpulse.trainer.checkpoint.parts import listed
-from rankpulse.trainer.checkpoint.rows import packed, row_of, shard_of, unpacked
-from rankpulse.trainer.checkpoint.state import (
-    Captured,
-    Decided,
-    Part,
-    alike,
-    captured,
-    decided,
-    described,
-    drifted,
-    mapped,
-    own_state,
-)
+from rankpulse.trainer.checkpoint.rows import row_of, shard_of
+from rankpulse.trainer.checkpoint.state import Part, mapped, merged, own_state, told_values
 from rankpulse.trainer.checkpoint.together import Faults, Together, everywhere, on_first
 
-AUTO: Final = "auto"
+__all__ = ["AUTO", "OFF", "Begun", "How", "Save", "Saved", "begun", "kind_of", "save_sharded"]
+
 OFF: Final = "off"
-SHARDED_FROM: Final = 10**9  # bytes of state above which `auto` has every rank write
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint that was saved. `bytes`: of its shards. `verified`: read back, and it is what was written."""
+    """A checkpoint that was saved. `bytes`: of its shards. `verified`: read back, and it is what was written.
+
+    save_s, verify_s: from the call until it was committed, and until it was read back. stood_s: for how long of that
+    the training of this rank stood still.
+    """
 
     step: int
     path: str
@@ -59,11 +54,13 @@ class Saved:
     save_s: float
     verify_s: float
     verified: bool
+    stood_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class How:
-    """How to save. `room(bytes)` is called on rank 0 before anything is written; its text is why that cannot work."""
+    """How to save. `room(bytes)` is called on rank 0 before anything is written; its text is why that cannot work.
+    known: what was agreed at the save before, where somebody keeps that."""
 
     mode: str = AUTO  # "auto", "sharded", "consolidated"
     verify_saved: str = reader.FAST  # "fast", "full", "off"
@@ -73,6 +70,7 @@ class How:
     clock: Callable[[], float] = time.monotonic
     say: Callable[[str], None] = lambda text: None
     resumed_before_step: int | None = None  # the limit that the load before obeyed, if it had one
+    known: Known = field(default_factory=Known)
 
 
 def save_sharded(
@@ -91,39 +89,95 @@ def save_sharded(
     Raises SaveFailed (what was there before is untouched), StateRefused (this state cannot be saved), RanksLost.
     """
     parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
+    how = how or How()
     with speaking(together) as world:
-        return _Save(os.path.abspath(directory), parts, step, metrics or {}, world, how or How()).run()
+        saved = Save(os.path.abspath(directory), begun(parts, step, metrics or {}, world, how), world, how).run()
+    return replace(saved, stood_s=saved.save_s + saved.verify_s)
 
 
-class _Save:
-    """One save. Every method is called by all ranks."""
+@dataclass(frozen=True)
+class Begun:
+    """A save that all ranks agree on. What this rank gives to it: entries of a file of its own; or, where rank 0 writes
+    all, what it is asked for (`served`) or has by itself (`holds`). `own`: its own values, as JSON."""
 
-    def __init__(
-        self,
-        directory: str,
-        parts: Sequence[Part],
-        step: int,
-        metrics: Mapping[str, float],
-        together: Together,
-        how: How,
-    ) -> None:
-        self._directory, self._parts, self._step, self._metrics = directory, parts, step, metrics
-        self._together, self._how = together, how
+    step: int
+    metrics: Mapping[str, float]
+    agreed: Agreed
+    began: float  # by the clock of `How`
+    own: Any
+    entries: tuple[writer.Entry, ...] = ()
+    served: tuple[Slice, ...] = ()
+    holds: consolidated.Holds | None = None
+
+    @property
+    def by_first(self) -> bool:
+        """Whether rank 0 writes it all, and has to ask others."""
+        return self.agreed.kind == CONSOLIDATED and len(self.agreed.division.ranges) > 1
+
+    def slices(self) -> Iterator[Slice]:
+        """All that is read from memory."""
+        yield from (entry.data for entry in self.entries if isinstance(entry.data, Slice))
+        yield from self.served
+        if self.holds is not None:
+            yield from self.holds.slices()
+
+    def moved(self, to: Mapping[Slice, Slice]) -> "Begun":
+        """The same, read from other memory."""
+        return replace(
+            self,
+            entries=tuple(
+                replace(entry, data=to[entry.data]) if isinstance(entry.data, Slice) else entry
+                for entry in self.entries
+            ),
+            served=tuple(to[one] for one in self.served),
+            holds=self.holds and self.holds.moved(to),
+        )
+
+
+def begun(parts: Sequence[Part], step: int, metrics: Mapping[str, float], together: Together, how: How) -> Begun:
+    """What all ranks agree on, and what this one gives. Called by all. Raises SaveFailed, StateRefused, RanksLost."""
+    began = how.clock()
+    settings = {"step": step, "mode": how.mode, "verify_saved": how.verify_saved}
+    agreement = Agreement(together, settings, how.mode, lambda faults: failed(step, faults), how.say, how.known)
+    agreed = agreement.reach(parts)
+    rank, state = together.rank, agreed.state
+    values, tensors = own_state(state, agreed.own, agreed.buffers_differ)
+    mine = {name: entries.whole(tensor) for name, tensor in tensors.items()}
+    found = Begun(step, metrics, agreed, began, values)
+    if not found.by_first:
+        both = (*entries.of_division(state, agreed.division, rank), *entries.of_own(rank, values, mine))
+        return replace(found, entries=both)
+    if rank:
+        return replace(found, served=tuple(consolidated.served(agreed.division, rank, state, mine.values())))
+    return replace(found, holds=consolidated.holds(agreed.division, state, mine))
+
+
+def failed(step: int, faults: Faults) -> Exception:
+    """What the faults of ranks come to."""
+    texts = "; ".join(map(str, faults[:4])) + (f"; {len(faults) - 4} more" if len(faults) > 4 else "")
+    if any(fault.kind == StateRefused.__name__ for fault in faults):
+        return StateRefused(texts)
+    return SaveFailed(f"step {step} was not saved: {texts}")
+
+
+class Save:
+    """The second part of one save. Every method is called by all ranks."""
+
+    def __init__(self, directory: str, begun: Begun, together: Together, how: How) -> None:
+        self._directory, self._begun, self._together, self._how = directory, begun, together, how
+        self._step, self._agreed = begun.step, begun.agreed
         self._attempt = self._save_id = ""
         self._stands = False  # the manifest is there; on rank 0
 
-    def run(self) -> Saved:
-        began = self._how.clock()
+    def run(self, ready: Callable[[], None] = lambda: None) -> Saved:
+        """ready: waits on this rank until what it gives can be read; what it raises ends the save for all."""
         try:
-            self._agreed()
-            state = self._all(lambda: captured(self._parts))
-            state = replace(state, drifted=self._drifted(state))
-            plan = replace(self._decided(state), buffers_differ=not self._together.same(state.buffers))
-            nbytes = sum(tensor.nbytes for tensor in plan.division.tensors)
-            kind = kind_of(self._how.mode, nbytes, self._together.world_size)
-            self._begin(nbytes + (self._together.world_size << 16), plan.division.boxes if kind == SHARDED else ())
-            shard = self._written(state, plan, kind)
-            size, shards = self._committed(shard, plan, kind)
+            self._all(ready)
+            boxes = self._agreed.division.boxes if self._agreed.kind == SHARDED else ()
+            self._begin(self._agreed.nbytes + (self._together.world_size << 16), boxes)
+            values = self._values()
+            shard = self._written()
+            size, shards = self._committed(shard, values)
             saved_at = self._how.clock()
             self._read_back(shard)
         except BaseException as error:
@@ -134,56 +188,20 @@ class _Save:
             raise
         verified = self._how.verify_saved != OFF
         verify_s = self._how.clock() - saved_at if verified else 0.0
-        return Saved(self._step, self._attempt, kind, size, shards, saved_at - began, verify_s, verified)
+        save_s = saved_at - self._begun.began
+        return Saved(self._step, self._attempt, self._agreed.kind, size, shards, save_s, verify_s, verified)
 
     def _all(self, work: Callable[[], T]) -> T:
-        return everywhere(self._together, work, self._failed)
+        return everywhere(self._together, work, lambda faults: failed(self._step, faults))
 
     def _first(self, work: Callable[[], Any]) -> Any:
-        return on_first(self._together, work, self._failed)
+        return on_first(self._together, work, lambda faults: failed(self._step, faults))
 
-    def _failed(self, faults: Faults) -> Exception:
-        texts = "; ".join(map(str, faults[:4])) + (f"; {len(faults) - 4} more" if len(faults) > 4 else "")
-        if any(fault.kind == StateRefused.__name__ for fault in faults):
-            return StateRefused(texts)
-        return SaveFailed(f"step {self._step} was not saved: {texts}")
-
-    def _agreed(self) -> None:
-        """Raises StateRefused where ranks are at different steps, or save in different ways: no part of what they
-        write would fit another's."""
-        mine = {"step": self._step, "mode": self._how.mode, "verify_saved": self._how.verify_saved}
-        if self._together.same(json.dumps(mine)):
-            return
-        every = self._together.gather(mine)
-        other = next((rank for rank, theirs in enumerate(every) if theirs != mine), 0)  # on rank 0
-        text = self._together.tell(f"rank 0 saves {mine}, rank {other} {every[other]}" if every else "")
-        raise StateRefused(f"the ranks do not mean the same: {text}. All must call with the same step and settings.")
-
-    def _drifted(self, state: Captured) -> frozenset[str]:
-        """Parameters that should be the same on all ranks and are not: they are taken from rank 0 alone."""
-        if self._together.same(json.dumps(state.samples)):
-            return frozenset()
-        every = self._together.gather(state.samples)
-        names = self._together.tell(drifted(every))
-        if names and self._together.rank == 0:
-            self._how.say(f"ranks have drifted apart in {listed(names)}: the checkpoint has what rank 0 has")
-        return frozenset(names)
-
-    def _decided(self, state: Captured) -> Decided:
-        """The division, the same on all ranks. Where it had to be told, only rank 0 has the manifest's values."""
-        world = self._together.world_size
-        mine = self._all(lambda: described(state))
-        if self._together.same(json.dumps(mine)) and (world == 1 or alike(mine)):
-            return self._all(lambda: decided(state, [mine] * world))
-        every = self._together.gather(mine)
-        plan: list[Decided] = []
-
-        def divide() -> Any:
-            plan.append(decided(state, every))
-            return [packed(plan[0].division), plan[0].own]
-
-        division, own = self._first(divide)
-        return plan[0] if plan else Decided(unpacked(division), tuple(own), None)
+    def _values(self) -> Any:
+        """What the manifest says beside tensors; on rank 0, elsewhere nobody reads it."""
+        state = self._agreed.state
+        told = [] if self._agreed.same_values else self._together.gather(told_values(state))
+        return merged(state, self._agreed.own, told) if self._together.rank == 0 else None
 
     def _begin(self, needed: int, boxes: Sequence[Sequence[Box]]) -> None:
         """A new attempt, where there is room for so many bytes, and in a manifest for these boxes."""
@@ -198,31 +216,24 @@ class _Save:
 
         self._attempt, self._save_id = self._first(begin)
 
-    def _written(self, state: Captured, plan: Decided, kind: str) -> Shard | None:
-        rank = self._together.rank
-        if kind == CONSOLIDATED and self._together.world_size > 1:
-            return self._written_by_first(state, plan)
-        own = entries.of_own(rank, *own_state(state, plan.own, plan.buffers_differ))
+    def _written(self) -> Shard | None:
+        rank, division = self._together.rank, self._agreed.division
+        if self._begun.by_first:
+            return self._written_by_first()
+        return self._all(lambda: self._write(self._begun.entries, division.ranges[rank], division.boxes[rank]))
 
-        def write() -> Shard:
-            found = [*entries.of_division(state, plan.division, rank), *own]
-            return self._write(found, plan.division.ranges[rank], plan.division.boxes[rank])
-
-        return self._all(write)
-
-    def _written_by_first(self, state: Captured, plan: Decided) -> Shard | None:
+    def _written_by_first(self) -> Shard | None:
         """Rank 0 writes one file and asks the others for what it does not have."""
         wire: Any = self._together
-        values, tensors = own_state(state, plan.own, plan.buffers_differ)
-        own = self._together.gather(values)
-        if wire.rank != 0:
-            handed = consolidated.served(plan.division, wire.rank, state, tensors.values())
-            return self._all(lambda: consolidated.serve(wire, handed))
+        own = self._together.gather(self._begun.own)
+        holds, division = self._begun.holds, self._agreed.division
+        if holds is None:
+            return self._all(lambda: consolidated.serve(wire, self._begun.served))
 
         def write() -> Shard:
             try:
-                total = sum(spec.numel for spec in plan.division.tensors)
-                found = consolidated.entries(wire, plan.division, state, own, tensors)
+                total = sum(spec.numel for spec in division.tensors)
+                found = consolidated.entries(wire, division, holds, own)
                 return self._write(found, [(0, total)] if total else [], [])
             finally:
                 consolidated.over(wire, wire.world_size)
@@ -243,7 +254,7 @@ class _Save:
             own=True,
         )
 
-    def _committed(self, shard: Shard | None, plan: Decided, kind: str) -> tuple[int, int]:
+    def _committed(self, shard: Shard | None, values: Any) -> tuple[int, int]:
         """The manifest is written when every shard is there and they cover the state, and seen by all ranks.
 
         The bytes and the number of the shards. Only rank 0 knows the manifest: reading many boxes takes seconds.
@@ -252,9 +263,9 @@ class _Save:
 
         def commit() -> list[Any]:
             shards = tuple(shard_of(row) for row in rows if row)
-            one = kind == CONSOLIDATED and self._together.world_size > 1
-            tensors = consolidated.flat_specs(plan.division) if one else plan.division.tensors
-            manifest = self._manifest(shards, tensors, plan.values, kind)
+            division = self._agreed.division
+            tensors = consolidated.flat_specs(division) if self._begun.by_first else division.tensors
+            manifest = self._manifest(shards, tensors, values)
             writer.commit(self._how.files, self._attempt, manifest)
             self._stands = True
             return [sum(one.bytes for one in shards), len(shards), digest_of(reader.manifest_bytes(self._attempt))]
@@ -263,12 +274,10 @@ class _Save:
         self._all(lambda: reader.same_manifest(self._attempt, digest))
         return size, count
 
-    def _manifest(
-        self, shards: tuple[Shard, ...], tensors: tuple[TensorSpec, ...], values: Any, kind: str
-    ) -> ShardManifest:
+    def _manifest(self, shards: tuple[Shard, ...], tensors: tuple[TensorSpec, ...], values: Any) -> ShardManifest:
         limit = self._how.resumed_before_step
         return ShardManifest(
-            kind=kind,
+            kind=self._agreed.kind,
             step=self._step,
             world_size=self._together.world_size,
             save_id=self._save_id,
@@ -276,7 +285,7 @@ class _Save:
             tensors=tensors,
             shards=shards,
             values=values,
-            metrics={str(name): float(value) for name, value in self._metrics.items()},
+            metrics={str(name): float(value) for name, value in self._begun.metrics.items()},
             resumed_before_step=-1 if limit is None else limit,
             **run_of(self._how.environ),
         )
@@ -288,13 +297,6 @@ class _Save:
 
         if self._how.verify_saved != OFF:
             self._all(read)
-
-
-def kind_of(mode: str, nbytes: int, world_size: int) -> str:
-    """Sharded or consolidated, for a state of so many bytes."""
-    if mode != AUTO:
-        return mode
-    return SHARDED if nbytes > SHARDED_FROM and world_size > 1 else CONSOLIDATED
 
 
 def run_of(environ: Mapping[str, str]) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def program(
     """The parts of a training program. Raises StateRefused for what cannot be saved."""
     if not isinstance(model, torch.nn.Module):
         raise StateRefused(f"model is a {type(model).__name__}: give the torch.nn.Module (several: as one ModuleList)")
-    parts: list[Part] = [Model("model", model)]
+    stepped = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.Optimizer)]
+    parts: list[Part] = [Model("model", model, stepped)]
     parts += [part_of(f"optim.{at}", optimizer, model) for at, optimizer in enumerate(optimizers)]
     parts += [Values(f"scheduler.{at}", scheduler) for at, scheduler in enumerate(schedulers)]
     parts += [Values("scaler", scaler)] if scaler is not None else []
@@ -60,10 +61,12 @@ def mapped(held: Mapping[str, Any]) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class Held:
-    """What this rank has of one tensor: `local`, a plain tensor, is all of it or the box that `item` says."""
+    """What this rank has of one tensor: `local`, a plain tensor, is all of it or the box that `item` says. `living`:
+    the program's own, whose version counts changes in place."""
 
     item: Item
     local: Any
+    living: Any
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Captured:
     values: dict[str, Any]  # by part, as JSON
     held: dict[str, dict[str, Held]]  # by part, by name of the tensor
     first_rank_only: frozenset[str]
+    stepped: frozenset[str]  # nothing but an optimizer's step changes these
     compared: dict[str, str]  # what loose parts hold, by part: differs where ranks differ
     buffers: str  # what the buffers hold
     samples: dict[str, str]  # of a few elements of each plain parameter
@@ -85,10 +89,13 @@ class Captured:
 
     def local(self, name: str) -> Any:
         """What this rank holds of a tensor, as a plain one."""
+        return self.named(name).local
+
+    def named(self, name: str) -> Held:
         found = self.find(name)
         if found is None:
             raise KeyError(name)
-        return found.local
+        return found
 
 
 def captured(parts: Iterable[Part]) -> Captured:
@@ -97,12 +104,14 @@ def captured(parts: Iterable[Part]) -> Captured:
     held: dict[str, dict[str, Held]] = {}
     compared: dict[str, str] = {}
     only: set[str] = set()
+    stepped: set[str] = set()
     samples: dict[str, str] = {}
     for part in parts:
         put = Put()
         values[part.name] = part.encode(put)
         held[part.name] = _held(put.tensors)
         only |= put.first_rank_only
+        stepped |= put.stepped
         samples |= _samples(held[part.name], only) if isinstance(part, Model) else {}
         if part.loose and not any(map(tensors.is_dtensor, put.tensors.values())):
             compared[part.name] = _content(values[part.name], held[part.name].values())
@@ -110,7 +119,8 @@ def captured(parts: Iterable[Part]) -> Captured:
     put = Put()
     own = tree.encode(rng.captured(), "rng", put.leaf)
     mine = [has for names in held.values() for name, has in names.items() if name in only]
-    return Captured(values, held, frozenset(only), compared, _content("", mine), samples, own, put.tensors)
+    buffers = _content("", mine)
+    return Captured(values, held, frozenset(only), frozenset(stepped), compared, buffers, samples, own, put.tensors)
 
 
 def _held(found: Mapping[str, Any]) -> dict[str, Held]:
@@ -119,7 +129,7 @@ def _held(found: Mapping[str, Any]) -> dict[str, Held]:
     for name, tensor in found.items():
         if name not in boxed:
             local = tensors.local_part(tensor)
-            held[name] = Held(Item(name, tensors.dtype_name(local.dtype), tuple(tensor.shape)), local)
+            held[name] = Held(Item(name, tensors.dtype_name(local.dtype), tuple(tensor.shape)), local, tensor)
     return {name: held[name] for name in found if name in held}
 
 
@@ -133,7 +143,8 @@ def _boxes(boxed: dict[str, Any]) -> dict[str, Held]:
         if chunk.sizes.numel():
             box = Box(name, tuple(chunk.offsets), tuple(chunk.sizes))
             local = planner.resolve_data(write).detach()
-            held[name] = Held(Item(name, tensors.dtype_name(local.dtype), tuple(boxed[name].shape), box), local)
+            item = Item(name, tensors.dtype_name(local.dtype), tuple(boxed[name].shape), box)
+            held[name] = Held(item, local, boxed[name])
     return held
 
 
@@ -182,40 +193,40 @@ def drifted(told: Sequence[Mapping[str, str]]) -> list[str]:
     )
 
 
-@dataclass(frozen=True)
-class Decided:
-    """`own`: parts in which ranks differ. `values`: what the manifest says beside tensors."""
-
-    division: Division
-    own: tuple[str, ...]
-    values: Any
-    buffers_differ: bool = False
-
-
-def described(state: Captured) -> dict[str, Any]:
-    """What this rank tells of its state: small beside the tensors, and the same text on ranks that hold the same."""
+def structure(state: Captured) -> dict[str, Any]:
+    """What this rank tells of its tensors: the same text on ranks that hold the same, and at the next save of a
+    program that has not changed."""
     return {
         name: {
-            "items": describe(has.item for has in state.held[name].values()),
-            "one": sorted((state.first_rank_only | state.drifted) & state.held[name].keys()),
-            "compared": state.compared.get(name, ""),
-            "values": None if name in state.compared else value,
+            "items": describe(has.item for has in held.values()),
+            "one": sorted((state.first_rank_only | state.drifted) & held.keys()),
+            "loose": name in state.compared,
         }
-        for name, value in state.values.items()
+        for name, held in state.held.items()
     }
 
 
+def told_values(state: Captured) -> dict[str, Any]:
+    """What this rank tells of what is not a tensor, of the parts in which ranks do not differ as a whole."""
+    return {name: value for name, value in state.values.items() if name not in state.compared}
+
+
 def alike(told: Mapping[str, Any]) -> bool:
-    """Whether a description, if all ranks give it, needs nobody to divide: it has no boxes."""
+    """Whether a structure, if all ranks tell it, needs nobody to divide: it has no boxes."""
     return not any(row[3] for part in told.values() for row in part["items"])
 
 
-def decided(first: Captured, told: Sequence[Mapping[str, Any]]) -> Decided:
-    """From what all ranks told, in the order of ranks; `first` is the state of rank 0. Raises StateRefused.
+def differing(told: Sequence[Mapping[str, str]]) -> list[str]:
+    """The loose parts in which ranks differ: each keeps its own."""
+    return [name for name, digest in told[0].items() if any(tells.get(name) != digest for tells in told)]
 
-    The same text from all ranks may be given once for all (`[told] * world_size`).
+
+def divided(told: Sequence[Mapping[str, Any]], own: Sequence[str]) -> Division:
+    """Who writes what, from the structures of all ranks in their order; without the parts in `own`.
+
+    The same text from all ranks may be given once for all (`[told] * world_size`). Raises StateRefused.
     """
-    own = _differing(first, told)
+    _same_parts(told)
     taken: set[str] = set()  # of the buffers: by a lower rank already
     held: list[list[Item]] = []
     known: dict[int, tuple[list[Item], set[str]]] = {}
@@ -226,25 +237,27 @@ def decided(first: Captured, told: Sequence[Mapping[str, Any]]) -> Decided:
         held.append([item for item in items if item.name not in taken or item.name not in one] if taken else items)
         taken |= one
     same = len(known) == 1 and not taken and alike(told[0])
-    division = replicated(held[0], len(held)) if same else divide(held)
-    values = {name: _merged(name, first, told) for name in first.values if name not in own}
-    return Decided(division, own, {"parts": values, "own": list(own)})
+    return replicated(held[0], len(held)) if same else divide(held)
 
 
-def _differing(first: Captured, told: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _same_parts(told: Sequence[Mapping[str, Any]]) -> None:
     for rank, tells in enumerate(told):
         if list(tells) != list(told[0]):
             raise StateRefused(
                 f"rank {rank} was given other parts of a state ({list(tells)}) than rank 0 ({list(told[0])})"
             )
-    return tuple(
-        name for name in first.compared if any(tells[name]["compared"] != first.compared[name] for tells in told)
-    )
 
 
 def _items(tells: Mapping[str, Any], own: Sequence[str]) -> tuple[list[Item], set[str]]:
     items = [item for name, part in tells.items() if name not in own for item in understood(part["items"])]
     return items, {one for name, part in tells.items() if name not in own for one in part["one"]}
+
+
+def merged(first: Captured, own: Sequence[str], told: Sequence[Mapping[str, Any]]) -> Any:
+    """What a manifest says beside tensors: `first` is the state of rank 0, `told` the values of all ranks (or of one,
+    where all told the same)."""
+    values = {name: _merged(name, first, told) for name in first.values if name not in own}
+    return {"parts": values, "own": list(own)}
 
 
 def _merged(name: str, first: Captured, told: Sequence[Mapping[str, Any]]) -> Any:
@@ -254,14 +267,12 @@ def _merged(name: str, first: Captured, told: Sequence[Mapping[str, Any]]) -> An
         return value
     state = dict(value["state"])
     groups = [{**group, "params": list(group["params"])} for group in value.get("groups", ())]
-    seen = {id(told[0])}
-    for tells in told:
-        if id(tells) not in seen:
-            seen.add(id(tells))
-            other = tells[name]["values"]
-            state = {**other["state"], **state}
-            for group, more in zip(groups, other.get("groups", ()), strict=False):
-                group["params"] += [param for param in more["params"] if param not in set(group["params"])]
+    for tells in told[1:]:
+        other = tells[name]
+        state = {**other["state"], **state}
+        for group, more in zip(groups, other.get("groups", ()), strict=False):
+            known = set(group["params"])
+            group["params"] += [param for param in more["params"] if param not in known]
     return {**value, "state": state, **({"groups": groups} if groups else {})}
 
 

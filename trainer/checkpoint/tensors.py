@@ -94,16 +94,21 @@ def memory(tensor: Any) -> memoryview:
 
 def bytes_of(tensor: Any, start: int, numel: int) -> Iterator[memoryview]:
     """The bytes of elements [start, start + numel), row-major, in views that live until the next is asked for."""
+    found = flat(tensor, start, numel)
+    if in_place(found):
+        yield memory(found)
+        return
+    step = max(CHUNK // max(found.element_size(), 1), 1)
+    for at in range(0, numel, step):
+        part = found[at : at + step].cpu()
+        yield memory(part)
+
+
+def flat(tensor: Any, start: int, numel: int) -> Any:
+    """Elements [start, start + numel), row-major: the tensor's own memory where it lies dense, else a copy."""
     tensor = tensor.detach()
     dense = tensor if tensor.is_contiguous() else tensor.contiguous()
-    flat = dense.resolve_conj().resolve_neg().reshape(-1)[start : start + numel]
-    if in_place(flat):
-        yield memory(flat)
-        return
-    step = max(CHUNK // max(flat.element_size(), 1), 1)
-    for at in range(0, numel, step):
-        part = flat[at : at + step].cpu()
-        yield memory(part)
+    return dense.resolve_conj().resolve_neg().reshape(-1)[start : start + numel]
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Any:

@@ -28,6 +28,11 @@ class Together(Protocol):
         """How many processes of the world are on this node."""
         ...
 
+    @property
+    def nodes(self) -> list[int]:
+        """The number of the node of each rank, that of rank 0 is 0."""
+        ...
+
     def gather(self, value: Any) -> list[Any]:
         """The JSON values of all ranks by rank, on rank 0; an empty list elsewhere."""
         ...
@@ -40,6 +45,10 @@ class Together(Protocol):
         """Whether all ranks gave the same text."""
         ...
 
+    def same_each(self, texts: Sequence[str]) -> list[bool]:
+        """Of each of as many texts whether all ranks gave the same, in one exchange."""
+        ...
+
 
 class Alone:
     """A world of one process."""
@@ -49,6 +58,10 @@ class Alone:
     local_rank = 0
     local_world_size = 1
 
+    @property
+    def nodes(self) -> list[int]:
+        return [0]
+
     def gather(self, value: Any) -> list[Any]:
         return [value]
 
@@ -57,6 +70,9 @@ class Alone:
 
     def same(self, digest: str) -> bool:
         return True
+
+    def same_each(self, texts: Sequence[str]) -> list[bool]:
+        return [True] * len(texts)
 
 
 @dataclass(frozen=True, slots=True)
