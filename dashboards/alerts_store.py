@@ -8,6 +8,7 @@ from rankpulse.dashboards.alerting import (
     FAILURES,
     GPU_TIME,
     IN_CLUSTER,
+    INFO,
     MTBF_LOW,
     WARNING,
     Alert,
@@ -98,5 +99,14 @@ RELIABILITY: Final = (
         f'{{{{ printf "%.0f" $value }}}} failures within a day, far more than before{IN_CLUSTER}',
         "More than chance explains, even at the worst rate that the ledger allowed for a day ago: the time between "
         "failures has dropped.",
+    ),
+    Alert(
+        "RankpulseLemon",
+        f"{ask.leader('rankpulse_lemons', 'cluster, kind')} > 0",
+        "1h",
+        INFO,
+        f"{{{{ $value }}}} of kind {{{{ $labels.kind }}}} fail far more often than the rest{IN_CLUSTER}",
+        "By the ledger: at least three failures of their own, and hardly by chance. The dashboard of reliability names "
+        "them, `rankpulse report` says why.",
     ),
 )

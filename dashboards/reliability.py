@@ -104,6 +104,7 @@ def _suspects() -> Block:
                 "and of those named so at most one in twenty is expected to have had bad luck only.",
                 Query(f"sum({lemons})"),
                 steps=((None, GREEN), (1, YELLOW)),
+                runbook="RankpulseLemon",
                 size=(4, 4),
             ),
             b.stat(

@@ -32,6 +32,7 @@ HEALTHY = {
     f'rankpulse_webhook_dead{{{M1}, target="pager"}}': OFF,
     f"rankpulse_ledger_missing{{{M1}}}": OFF,
     f'rankpulse_ledger_exports_total{{{M1}, result="failed"}}': OFF,
+    f'rankpulse_lemons{{{M1}, kind="node"}}': OFF,
     f"rankpulse_store_alarms{{{M1}}}": OFF,
     f"rankpulse_store_db_bytes{{{M1}}}": "20000000+0x480",
     f'rankpulse_node_suspect{{{M1}, node="n1"}}': OFF,
@@ -487,4 +488,6 @@ CASES: list[Case] = [
     ("nine within the day", {FAILS: "40x400 43x20 46x20 49x60"}, "30h", {"RankpulseFailuresMoreOften"}),
     ("nine, more than a day ago", {FAILS: "31x20 40x460"}, "30h", set()),
     ("nine, and nothing was known before", {FAILS: "31x20 40x460"}, "20h", set()),
+    ("a node is a lemon", {f'rankpulse_lemons{{{M1}, kind="node"}}': ON}, "65m", {"RankpulseLemon"}),
+    ("for half an hour it looked like one", {f'rankpulse_lemons{{{M1}, kind="node"}}': "1x120 0x480"}, "65m", set()),
 ]
