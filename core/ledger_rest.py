@@ -1,8 +1,8 @@
 """What of a ledger's past does not come back one by one: its sums without the entries and days that do.
 
-An export that was begun late knows of the time before it only what the sums of that time say. They reach further by now,
-over entries that were exported each by itself: who gave back both would count those twice, and who left the sums out would
-lose what is in no other line.
+An export that was begun late knows of the time before it only what the sums of that time say. They reach further now,
+over entries that were exported each by itself: who gave back both would count those twice, and who left the sums out
+would lose what is in no other line.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def _without(past: LedgerPast, entries: list[LedgerEntry], days: list[LedgerDay]
         name: _left(getattr(past, name), getattr(counted, name)) for name in ("node_s", "gpu_s", "run_s", "unseen_s")
     }
     lost = {
-        which: {cause: left for cause, s in getattr(past, which).items() if (left := _left(s, taken[cause]))}
+        which: {cause: rest_s for cause, s in getattr(past, which).items() if (rest_s := _left(s, taken[cause]))}
         for which, taken in (("lost_s", counted.lost_s), ("lost_gpu_s", counted.lost_gpu_s))
     }
     if not failures and not any(seconds.values()) and not any(lost.values()):
