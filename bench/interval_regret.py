@@ -17,6 +17,7 @@ from rankpulse.cli import show
 from rankpulse.core import checkpoint_cost as cost
 from rankpulse.core import failure_rate
 from rankpulse.core.interval_advice import damped
+from rankpulse.core.live_advice import GUESS_WORTH
 
 MTBF_S: Final = (3600.0, 10800.0, 28800.0, 86400.0, 604800.0)
 SAVE_S: Final = (2.0, 10.0, 60.0, 300.0, 480.0)
@@ -36,7 +37,7 @@ class Story(NamedTuple):
     fewest: int = 200
     change: float = 1.0
     guess: float = 1.0
-    worth: float = 0.5
+    worth: float = GUESS_WORTH
 
 
 STORIES: Final = (
@@ -47,6 +48,7 @@ STORIES: Final = (
     Story("ten times as many failures from the middle on", change=10.0),
     Story("ten times fewer failures from the middle on", change=0.1),
     Story("short: 20 failures, first guess right", fewest=20),
+    Story("short: 20 failures, first guess ten times too long", fewest=20, guess=10.0),
     Story("short: 20 failures, the rate of the fleet known from 20 failures", fewest=20, worth=20.0),
 )
 

@@ -1,6 +1,5 @@
 """Failure rates as people say them: per year, by chance, or as time between failures."""
 
-import math
 import re
 from typing import Final, NamedTuple
 

@@ -1,7 +1,7 @@
 """Which advice should stand in the store: how often each run should save. Asked once per tick, only while leading.
 
-One run per tick, and each once a minute: what is believed of a run's failures is worked out anew from the ledger, of many
-over several ticks, so that none is held up. It is written only where another interval would lose noticeably less, so that
+One run per tick, and each once a minute: what is believed of a run's failures is worked out anew from the ledger, of
+many over several ticks, so that none is held up. It is written only where another interval would lose noticeably less:
 trainers are not told a new one all the time.
 """
 

@@ -93,7 +93,7 @@ class LedgerKeeping:
             desk.want(desk.keys.ledger_past(origin), grown(past, origin, desk.at, old, old_days), "the ledger's past")
 
     def _first_to_enter(self) -> str:
-        """The first key that is still to be created, ""  for none: sums that reach beyond would be taken to count it."""
+        """The first key that is still to be created, "" for none: sums that reach beyond would seem to count it."""
         waiting = (self._key(one) for one in self._desk.book if one.state == CLOSED and not self.stands(one))
         return min(waiting, default="")
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rankpulse.core import codec
+from rankpulse.core import codec, ledger_rest
 from rankpulse.core.keys import BadName, Keys
 from rankpulse.core.ledger import day_of
 from rankpulse.core.ledger_book import LedgerBook
@@ -108,11 +108,13 @@ def missing(records: Mapping[str, Record], book: LedgerBook) -> dict[str, Record
 
 
 def to_import(records: Mapping[str, Record], book: LedgerBook) -> dict[str, Record]:
-    """What the store should be given back. Sums only where nothing of what is in them comes one by one."""
-    found = missing(records, book)
-    for key, past in records.items():
-        if isinstance(past, LedgerPast) and past.origin not in book.pasts and _apart(past, records):
-            found[key] = past
+    """What the store should be given back. Of sums that much which does not come, or stand there, one by one."""
+    found, pasts = missing(records, book), [one for one in records.values() if isinstance(one, LedgerPast)]
+    each: dict[str, Record] = {**book.entries, **book.days, **records}
+    for past in [one for one in pasts if one.origin not in book.pasts]:
+        rest = ledger_rest.rest(past, each, alone=len(pasts) == 1)
+        if rest is not None:
+            found[book.key_of_past(past)] = rest
     return found
 
 
@@ -138,12 +140,6 @@ def _there(key: str, record: Record, book: LedgerBook) -> bool:
     if isinstance(record, LedgerEntry):
         return key in book.entries or book.name(key) <= book.past.entries_upto
     return key in book.days or (isinstance(record, LedgerDay) and record.day <= book.past.days_upto)
-
-
-def _apart(past: LedgerPast, records: Mapping[str, Record]) -> bool:
-    names = [key.rsplit("/", 1)[-1] for key, one in records.items() if isinstance(one, LedgerEntry)]
-    days = [one.day for one in records.values() if isinstance(one, LedgerDay)]
-    return all(name > past.entries_upto for name in names) and all(day > past.days_upto for day in days)
 
 
 def flat(entries: Iterable[LedgerEntry]) -> Iterator[dict[str, Any]]:

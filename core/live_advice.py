@@ -17,7 +17,8 @@ from rankpulse.core.ledger_sums import NEW, Totals
 from rankpulse.core.records import CheckpointState, LedgerEntry, RunAdvice
 
 GPU_MTBF_S: Final = 8000 * 3600.0  # before a fleet has shown anything: what Meta measured of whole jobs
-GUESS_WORTH: Final = 0.5  # failures' evidence that this stands for
+GPU_MTBF_WORTH: Final = 0.5  # failures' evidence that this stands for beside what the fleet has shown
+GUESS_WORTH: Final = 2.0  # failures' evidence of a run's own that what its fleet has shown stands for
 FAILURES_MAX: Final = 200  # the newest: older ones say little
 RECOVER_S: Final = 300.0  # before a failure of the run has shown it; the interval does not depend on it
 NEWEST: Final = 0.3  # the weight of the newest save in what a save costs
@@ -60,8 +61,8 @@ def measured(before: SaveCost | None, state: CheckpointState) -> SaveCost | None
 def guess_s(totals: Totals, run_uid: str, ranks: int) -> float:
     """What the rest of the fleet says of a run with so many GPUs. Its own failures count by themselves."""
     own = totals.runs.get(run_uid, NEW)
-    failures = max(sum(totals.failures.values()) - own.failures, 0) + GUESS_WORTH
-    gpu_s = max(totals.gpu_s - own.gpu_s, 0.0) + GUESS_WORTH * GPU_MTBF_S
+    failures = max(sum(totals.failures.values()) - own.failures, 0) + GPU_MTBF_WORTH
+    gpu_s = max(totals.gpu_s - own.gpu_s, 0.0) + GPU_MTBF_WORTH * GPU_MTBF_S
     octaves = math.log2(gpu_s / failures / max(ranks, 1))
     return float(2 ** (round(octaves * _STEPS) / _STEPS))
 

@@ -191,13 +191,33 @@ def test_what_the_store_has_lost_is_what_neither_it_nor_its_sums_hold() -> None:
     assert ledger_lines.missing(exported, book(past)) == {}
 
 
-def test_sums_come_back_only_where_nothing_of_them_comes_one_by_one() -> None:
-    past = r.LedgerPast(origin="o1", at=1.0, entries_upto="0000000160000-i0001-0001", failures={"oom/program": 3})
-    key = ledger_lines.key_of(KEYS, past)
-    entry_key = ledger_lines.key_of(KEYS, entry())
+def test_of_sums_that_comes_back_which_does_not_come_one_by_one() -> None:
+    """An export that was begun late: what it knows of the time before stands in the sums alone."""
+    one, ran = entry(lost_s={"stop": 10.0}), day(run_s=100.0)
+    past = r.LedgerPast(
+        origin="o1", at=1.0, entries_upto="0000000160000-i0001-0001", days_upto=ran.day, run_s=500.0,
+        failures={f"{one.klass}/{one.component}": 3}, lost_s={"stop": 35.0},
+    )  # fmt: skip
+    key, entry_key, day_key = (ledger_lines.key_of(KEYS, record) for record in (past, one, ran))
     assert ledger_lines.to_import({key: past}, book()) == {key: past}
-    assert ledger_lines.to_import({key: past, entry_key: entry()}, book()) == {entry_key: entry()}
+    given_back = ledger_lines.to_import({key: past, entry_key: one, day_key: ran}, book())
+    assert given_back.keys() == {key, entry_key, day_key}
+    totals = book(*given_back.values()).totals()
+    assert (sum(totals.failures.values()), totals.lost_s["stop"], totals.run_s) == (3, 35.0, 500.0)
+    assert ledger_lines.to_import({key: past}, book(one, ran))[key] == given_back[key], "the others came back before"
     assert ledger_lines.to_import({key: past}, book(past)) == {}
+    whole = msgspec.structs.replace(
+        past, failures={f"{one.klass}/{one.component}": 1}, lost_s={"stop": 10.0}, run_s=100
+    )
+    assert ledger_lines.to_import({key: whole, entry_key: one, day_key: ran}, book()).keys() == {entry_key, day_key}
+
+
+def test_of_two_sums_that_may_count_the_same_those_alone_come_back_that_count_none_of_the_others() -> None:
+    one = entry()
+    upto = "0000000160000-i0001-0001"
+    pasts = [r.LedgerPast(origin=name, at=1.0, entries_upto=upto, failures={"oom/program": 9}) for name in ("o1", "o2")]
+    records = {ledger_lines.key_of(KEYS, record): record for record in (*pasts, one)}
+    assert ledger_lines.to_import(records, book()).keys() == {ledger_lines.key_of(KEYS, one)}
 
 
 def test_sums_are_of_what_ran_and_what_was_lost() -> None:

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pytest import approx
 
 from rankpulse.core import records as r
 from rankpulse.core.keys import Keys
@@ -16,11 +16,11 @@ KEYS = Keys("c")
 AT = 1_796_000_000.0
 
 
-def entry(number: int, lost_s: float = 5.0, run: str = "") -> r.LedgerEntry:
+def entry(number: int, lost_s: float = 5.0) -> r.LedgerEntry:
     return r.LedgerEntry(
         id=f"i0001-{number:05d}", klass="gpu_fault", component="gpu", blame="machine", outcome="recovered",
-        action="restart", opened_at=AT + number * 60, closed_at=AT + number * 60 + 30, run_uid=run or f"run-{number % 3}",
-        ranks=8, lost_s={"stop": lost_s},
+        action="restart", opened_at=AT + number * 60, closed_at=AT + number * 60 + 30,
+        run_uid=f"run-{number % 3}", ranks=8, lost_s={"stop": lost_s},
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_sums_that_grow_are_those_made_anew(story: list[tuple[str, int, float]])
     put(book, r.LedgerOrigin(origin="o1", at=0.0))
     for what, number, value in story:
         happens(book, what, number, value)
-        assert list(figures(book.totals())) == approx(list(figures(anew(book)))), (what, number)
+        assert list(figures(book.totals())) == pytest.approx(list(figures(anew(book)))), (what, number)
         for run in ("run-0", "run-1", "run-2"):
             assert book.failures(run) == [one for _, one in book.live_entries() if one.run_uid == run]
 

@@ -57,7 +57,7 @@ PLACEHOLDERS = {
 
 
 def parsed(line: str) -> str:
-    """"" where the command line takes it, with something for each placeholder; else why not. Nothing is run."""
+    """ "" where the command line takes it, with something for each placeholder; else why not. Nothing is run."""
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(line)]
     command, context, name = typer.main.get_command(app), None, words.pop(0)
     try:
