@@ -30,6 +30,7 @@ Try it on this machine:
 In production:
   rankpulse monitor --store etcd1:2379 --store etcd2:2379     on two or three machines; one leads
   rankpulse agent   --store etcd1:2379 --store etcd2:2379     on every node
+  rankpulse webhook-receiver                                  starts jobs again: Slurm, Kubernetes, systemd, a program
   rankpulse run --nnodes 2 --nproc-per-node 8 train.py        a job, as with torchrun; the same line on every node
   rankpulse doctor                                            what is missing on this machine
   rankpulse plan --gpus 256 --days 7                          what will fail, how often to save, what is lost

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sqlite3
 import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -67,7 +68,7 @@ class Receiver:
 
     async def start(self) -> None:
         """Raises `CannotListen`."""
-        self.journal.prune(self.clock.utc() - self.settings.limits.keep_days * DAY_S)
+        self._forget()
         self.desk.take_up()
         await self.server.start(self.certificates.context)
         if self.settings.metrics_listen:
@@ -100,7 +101,14 @@ class Receiver:
     async def _prune(self) -> None:
         while True:
             await asyncio.sleep(PRUNE_EVERY_S)
+            self._forget()
+
+    def _forget(self) -> None:
+        """What is older than it is kept. A disk that does not take that may serve all the same."""
+        try:
             self.journal.prune(self.clock.utc() - self.settings.limits.keep_days * DAY_S)
+        except sqlite3.Error as error:
+            log.error("old ids and lines of the audit are kept: %s", error)
 
     def _samples(self) -> Mapping[str, Mapping[tuple[str, ...], float]]:
         return samples(

@@ -74,18 +74,26 @@ class Work:
     async def _carry_out(self, plan: Plan, received_at: float) -> None:
         try:
             async with self._turn:
-                state, text = await self._tried(plan, received_at)
-                self._journal.finish(plan.id, state, text, self._clock.utc())
-        except sqlite3.Error as error:
-            self._vitals.trouble = f"the journal cannot be written: {error}"
-            log.error("%s: %s; it is taken up again at the next start", plan.id, self._vitals.trouble)
-            return
+                state, text = await self._written_down(plan, received_at)
         finally:
             if self._places.get(plan.place) == plan.id:
                 del self._places[plan.place]
         self._vitals.actions[plan.actuator, state] += 1
         self._vitals.last_done = self._clock.utc() if state == j.DONE else self._vitals.last_done
         said(plan.id, state, text)
+
+    async def _written_down(self, plan: Plan, received_at: float) -> tuple[str, str]:
+        """Its end, once that is on disk. Where the disk fails all is done again: whoever acts finds what was done."""
+        while True:
+            try:
+                state, text = await self._tried(plan, received_at)
+                self._journal.finish(plan.id, state, text, self._clock.utc())
+            except sqlite3.Error as error:
+                self._vitals.trouble = f"the journal cannot be written: {error}"
+                log.error("%s: %s", plan.id, self._vitals.trouble)
+                await asyncio.sleep(self._settings.acting.retry_max_s)
+            else:
+                return state, text
 
     async def _tried(self, plan: Plan, received_at: float) -> tuple[str, str]:
         """How it ended: a state of the journal, and in words."""

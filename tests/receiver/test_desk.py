@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from receiver_world import KEY, NOW, SLURM_JOB, Office, Recorder, other, restart, settings, signed
+from support import eventually
 
 from rankpulse.receiver import journal as j
 from rankpulse.receiver.acting import Later, Refused
@@ -205,6 +206,30 @@ async def test_a_bug_in_an_actuator_ends_its_action_and_nothing_else(office: Off
     assert office.hear(restart(2)).status == 204
     await office.idle()
     assert lines(office)[-1] == ("done", "restarted")
+
+
+class Failing(Journal):
+    """The disk does not take how an action ended, so many times."""
+
+    left = 2
+
+    def finish(self, id_: str, state: str, text: str, at: float) -> None:
+        if self.left:
+            self.left -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        super().finish(id_, state, text, at)
+
+
+async def test_an_end_that_cannot_be_written_down_is_not_lost(tmp_path: Path, recorder: Recorder) -> None:
+    office = Office(settings(tmp_path), {"slurm": recorder})
+    office.journal.close()
+    office.journal = office.work._journal = office.desk._journal = Failing(office.settings.state_file)
+    office.hear(restart())
+    await eventually(lambda: "disk I/O error" in office.vitals.trouble, 10, "the trouble")
+    await office.idle()
+    assert len(recorder.plans) == 3  # whoever acts must find out by itself that it was done
+    assert lines(office)[-1] == ("done", "restarted")
+    await office.close()
 
 
 async def test_a_dry_run_says_what_it_would_do(tmp_path: Path, recorder: Recorder) -> None:
