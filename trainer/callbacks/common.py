@@ -16,12 +16,12 @@ class Companion:
     def __init__(
         self, directory: str, data: Any = None, guard: Callable[[Any], Any] | None = None, **settings: Any
     ) -> None:
-        self.data, self.resumed = data, None
+        self.data = data
+        self.resumed: Resumed | None = None
         self._directory, self._settings, self._guard_of = directory, settings, guard
         self._manager: CheckpointManager | None = None
         self._guard: Any = None
         self._saved_step = -1
-        self.resumed: Resumed | None
 
     def begin(self, model: Any, optimizer: Any, scheduler: Any) -> int:
         """All is built and nothing trained: load. The step that the job goes on from, 0: a fresh start."""
