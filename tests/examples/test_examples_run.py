@@ -46,3 +46,30 @@ def test_it_says_how_it_is_started_and_is_short_enough_to_copy(example: str) -> 
     text = (EXAMPLES / example).read_text(encoding="utf-8")
     assert f"torchrun --nproc-per-node 2 docs/examples/{example}" in text
     assert len(text.splitlines()) <= 75
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("example", "needs"), [("huggingface.py", "transformers"), ("lightning.py", "lightning")])
+def test_the_loop_of_others_goes_on_from_its_checkpoint_and_ends_alike(
+    example: str, needs: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(needs)
+    first = ended(example, tmp_path / "checkpoints")
+    [kept] = (tmp_path / "checkpoints").glob(f"step-{SAVE_EVERY:08d}-*")
+    for later in (tmp_path / "checkpoints").glob("step-*"):
+        if later != kept:
+            shutil.rmtree(later)
+    assert ended(example, tmp_path / "checkpoints") == first
+    assert f"ended at step {STEPS}," in first
+
+
+def ended(example: str, checkpoints: Path) -> str:
+    """What it says at its end."""
+    argv = [sys.executable, str(EXAMPLES / example), "--checkpoints", str(checkpoints)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "RANKPULSE_DIR": str(checkpoints.parent)}
+    done = subprocess.run(
+        [*argv, "--steps", str(STEPS), "--save-every", str(SAVE_EVERY)],
+        capture_output=True, text=True, timeout=240, check=False, env=env, cwd=checkpoints.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip().splitlines()[-1]

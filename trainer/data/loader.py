@@ -58,7 +58,7 @@ class ReplayLoader:
         self._coming = self._batches.drawing()
         self._upcoming = next(self._coming)
         self._last: Batch | None = None
-        self._taken = 0  # and not consumed
+        self._taken: list[Position] = []  # and not consumed: the position behind each
 
     @property
     def position(self) -> Position:
@@ -100,14 +100,20 @@ class ReplayLoader:
             self._stream = iter(self._loader())
         found = next(self._stream)
         self._last, self._upcoming = self._upcoming, next(self._coming)
-        self._taken += 1
+        self._taken.append(self._last.after)
         return found
 
-    def consumed(self) -> None:
-        """The training has made its update with all batches that were taken so far."""
-        if self._last is not None and self._taken:
-            self._batches.move(self._last.after, self._taken)
-            self._taken = 0
+    def consumed(self, batches: int | None = None) -> None:
+        """The training has made its update with all batches that were taken so far; or with so many, the oldest.
+
+        Raises ValueError for more than were taken.
+        """
+        count = len(self._taken) if batches is None else batches
+        if not 0 <= count <= len(self._taken):
+            raise ValueError(f"{batches!r} batches consumed, {len(self._taken)} taken: count each batch once")
+        if count:
+            self._batches.move(self._taken[count - 1], count)
+            del self._taken[:count]
 
     def follow(self, optimizer: Any) -> None:
         """Say `consumed()` after each step of this optimizer. Not with a GradScaler: it leaves steps out."""
@@ -115,7 +121,7 @@ class ReplayLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """The same on all ranks. Raises RuntimeError when much was taken and nothing ever said to be consumed."""
-        if self._taken > AHEAD_MAX and not self._batches.begun:
+        if len(self._taken) > AHEAD_MAX and not self._batches.begun:
             raise RuntimeError(FORGOTTEN)
         return self._batches.state_dict()
 
