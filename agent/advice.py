@@ -1,4 +1,4 @@
-"""Jobs ask how often to save: the monitor's word on their run, read from the store when somebody asks.
+"""Jobs ask how often to save, and whether to save now: the monitor's word on their run, read when somebody asks.
 
 Whose run it is, is the kernel's word and the agent's own knowledge. However often jobs ask, the store is read once per
 run and some seconds. Where it cannot be read the last word stands; without one the job is told that nobody knows, which
@@ -16,7 +16,7 @@ from rankpulse.agent.sock import Garbage, Line, Peer
 from rankpulse.agent.watch import Workers
 from rankpulse.core import codec
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import RunAdvice
+from rankpulse.core.records import RunAdvice, SaveNow
 from rankpulse.store.api import Store, StoreError
 
 EVERY_S: Final = 10.0
@@ -30,6 +30,7 @@ class _Word:
     asked_at: float = float("-inf")
     known: bool = False
     advice: RunAdvice | None = None
+    save_now: SaveNow | None = None
 
 
 @dataclass(slots=True)
@@ -49,11 +50,16 @@ class SaveAdvice:
         worker = self.workers.table.get((peer.pid, peer.start))
         if worker is None:
             raise Garbage("advice: this process is not watched (yet)")
-        uid = worker.who.run.run_uid
-        advice = await self._of(uid) if uid else None  # runs of plain torchrun are named by the monitor alone
-        line.send({"advice": {"interval_s": advice.interval_s, "at": advice.at} if advice is not None else None})
+        run = worker.who.run
+        word = await self._of(run.run_uid) if run.run_uid else _Word()  # the monitor alone names runs of plain torchrun
+        told: dict[str, Any] = {"advice": None}
+        if word.advice is not None:
+            told["advice"] = {"interval_s": word.advice.interval_s, "at": word.advice.at}
+        if word.save_now is not None and word.save_now.round == run.round:
+            told["save_now"] = f"{word.save_now.round}-{word.save_now.incident}"
+        line.send(told)
 
-    async def _of(self, uid: str) -> RunAdvice | None:
+    async def _of(self, uid: str) -> _Word:
         word = self._words.setdefault(uid, _Word())
         if self.now() - word.asked_at >= EVERY_S:
             word.asked_at = self.now()  # who asks meanwhile is not waited for
@@ -61,13 +67,15 @@ class SaveAdvice:
             await self._read(uid, word)
         if not word.known:
             raise Garbage("advice: the store does not tell at present")
-        return word.advice
+        return word
 
     async def _read(self, uid: str, word: _Word) -> None:
         try:
             async with asyncio.timeout(_READ_S):
                 item = await self.store.get(self.keys.advice(uid))
+                asked = await self.store.get(self.keys.save_now(uid))
             word.advice = codec.decode(RunAdvice, item.value) if item is not None else None
+            word.save_now = codec.decode(SaveNow, asked.value) if asked is not None else None
             word.known = True
         except (StoreError, TimeoutError, codec.Refused) as error:
             self.log.change(

@@ -1,7 +1,8 @@
 """Draining: a job leaves a node that works when it loses nothing by it.
 
 Who asks is whoever cordoned the node with a drain, or took it into maintenance; or the monitor, of broken GPUs, as long
-as orders are armed. The run is restarted without it after its next checkpoint; at once where the node has fallen
+as orders are armed. The run is restarted without it after its next checkpoint, for which its trainers are asked, where
+that is all it waits for (`SaveNow`); at once where the node has fallen
 silent, for then its job waits for nothing but that. It waits where the job could not go on without the node; what is
 saved meanwhile is old by then, and does not count. Should the round end otherwise before that, the next forms without
 it.
@@ -120,6 +121,16 @@ class Draining:
         if choice.action != incident.action:
             desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
         desk.change(incident, lambda i: book_of.decided(i, choice, desk.at))
+        if choice.action == policy.DRAIN and case.ready and case.saves:
+            self._save_now(run, incident)
+
+    def _save_now(self, run: RunView, incident: r.Incident) -> None:
+        """Nothing else holds up the drain: the run need not wait for the end of its interval."""
+        why = f"{in_words(incident.nodes)} to be left once a checkpoint is saved"
+        wanted = r.SaveNow(
+            run_uid=run.uid, round=incident.round, incident=incident.id, at=incident.opened_at, why=why[:200]
+        )
+        self._desk.want(self._desk.keys.save_now(run.uid), wanted, f"{run.uid} should save now: {why}")
 
     def _open(self, run: RunView, asked: dict[str, Asked]) -> r.Incident:
         desk = self._desk

@@ -24,7 +24,7 @@ SAID_MAX = 2000
 _OURS = frozenset(  # what a leader writes
     {
         r.Incident, r.Roster, r.RunState, r.CheckpointState, r.RunLearned, r.FleetLearned, r.Order, r.Gate, r.Cordon,
-        r.RunAdvice, r.Outgoing, r.Breaker, r.Maintenance, r.Spent, r.Finding,
+        r.RunAdvice, r.SaveNow, r.Outgoing, r.Breaker, r.Maintenance, r.Spent, r.Finding,
         r.LedgerOrigin, r.LedgerEntry, r.LedgerDay, r.LedgerPast,
     }
 )  # fmt: skip

@@ -65,6 +65,7 @@ class Folder:
         self.checkpoints = CheckpointFolder()
         self.learned = LearnedFolder(self.fleet)
         self.advice: dict[str, r.RunAdvice] = {}  # by run_uid, as the store has it
+        self.saves_now: dict[str, r.SaveNow] = {}  # likewise
         self.numbers = NumbersFolder()
         self.checksums = ChecksumsFolder()
         self.outbox = OutboxFolder()
@@ -94,6 +95,7 @@ class Folder:
             r.RunState: self._run_state,
             r.RunLearned: lambda learned, event, leading: self.learned.stored(learned),
             r.RunAdvice: lambda advice, event, leading: self.advice.update({advice.run_uid: advice}),
+            r.SaveNow: lambda asked, event, leading: self.saves_now.update({asked.run_uid: asked}),
             r.FleetLearned: lambda learned, event, leading: self.memory.seen(learned),
             r.Incident: self._incident,
             r.Finding: self._finding,
@@ -163,6 +165,8 @@ class Folder:
             self.checkpoints.lost(parsed.names["run_uid"], event.received_at)
         elif parsed.kind is r.RunAdvice:
             self.advice.pop(parsed.names["run_uid"], None)
+        elif parsed.kind is r.SaveNow:
+            self.saves_now.pop(parsed.names["run_uid"], None)
         elif parsed.kind in (r.Arm, r.RunMode, r.Breaker, r.Maintenance):
             self.modes.gone(parsed.kind, parsed.names)
         elif parsed.kind is r.Spent:
@@ -212,6 +216,8 @@ class Folder:
         self.fold(self.keys.run_learned(run.uid))
         if run.uid in self.advice:
             self.fold(self.keys.advice(run.uid))
+        if run.uid in self.saves_now:
+            self.fold(self.keys.save_now(run.uid))
         self.fold(self.keys.checkpoint(run.uid))
         self.fold(self.keys.run_state(run.uid))
         if run.uid in self.modes.runs:
@@ -235,6 +241,7 @@ class Folder:
         self.health.relisted()
         self.learned.relisted()
         self.advice.clear()
+        self.saves_now.clear()
         self.outbox.relisted()
         self.ledger.relisted()
         self.outcomes.clear()
@@ -287,6 +294,7 @@ class Folder:
         merged, self.fleet.merged = self.fleet.merged, []
         of_merged = (
             self.keys.advice,
+            self.keys.save_now,
             self.keys.run_learned,
             self.keys.checkpoint,
             self.keys.run_state,

@@ -97,6 +97,9 @@ class Keys:
     def advice(self, run_uid: str) -> str:
         return self.advices() + check_name(run_uid, "run_uid")
 
+    def save_now(self, run_uid: str) -> str:
+        return f"{self.advice(run_uid)}/now"
+
     def orders(self) -> str:
         return f"{self.prefix}orders/"
 
@@ -310,6 +313,7 @@ _RULES: dict[tuple[str, int], Callable[[list[str]], Parsed | None]] = {
     ("runs", 4): _roster_key,
     ("runs", 3): _of_run_key,
     ("advice", 2): lambda parts: Parsed(records.RunAdvice, {"run_uid": parts[1]}),
+    ("advice", 3): lambda parts: Parsed(records.SaveNow, {"run_uid": parts[1]}) if parts[2] == "now" else None,
     ("orders", 4): _order_key,
     ("cordons", 2): lambda parts: Parsed(records.Cordon, {"node": parts[1]}),
     ("gates", 3): lambda parts: Parsed(records.Gate, {"run_uid": parts[1], "round": int(parts[2])}),

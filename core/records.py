@@ -320,6 +320,16 @@ class RunAdvice(Record, frozen=True, kw_only=True):
     why: str
 
 
+class SaveNow(Record, frozen=True, kw_only=True):
+    """`advice/<run_uid>/now`: something waits for the run's next checkpoint; its trainers save at their next check."""
+
+    run_uid: str
+    round: int  # trainers of another round are not meant
+    incident: str
+    at: float
+    why: str
+
+
 class Order(Record, frozen=True, kw_only=True):
     """`orders/<run_uid>/<round>/<kind>`: created once, under the leader's epoch. Void for any other process.
 

@@ -128,6 +128,9 @@ class Tidy:
         for uid, number in list(folder.joint.gates):
             if self._past(uid, number):
                 desk.erase(desk.keys.gate(uid, number))
+        for uid, wanted in list(folder.saves_now.items()):
+            if self._past(uid, wanted.round):
+                desk.erase(desk.keys.save_now(uid))
         standing = {order.order_id for order in folder.orders.values()}
         for order_id in folder.answers.orders():
             if order_id not in standing:

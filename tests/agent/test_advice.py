@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from agent_bench import Crew, Desk, ask
 from support import eventually
@@ -16,7 +17,7 @@ from rankpulse.agent.advice import EVERY_S, SaveAdvice
 from rankpulse.agent.sock import Garbage, Peer
 from rankpulse.core import codec
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import RunAdvice, RunRow
+from rankpulse.core.records import RunAdvice, RunRow, SaveNow
 from rankpulse.store.memory import MemoryStore
 
 KEYS = Keys("t")
@@ -49,11 +50,14 @@ class Bench:
         self.table[pid, 7] = SimpleNamespace(who=SimpleNamespace(run=run, rank=0, local_rank=0))
 
     async def asks(self, pid: int) -> Any:
+        return (await self.told(pid))["advice"]
+
+    async def told(self, pid: int) -> Any:
         told: list[Any] = []
         line: Any = SimpleNamespace(send=told.append)
         await self.advice.session(line, Peer(pid, 7, 1000), os.open("/dev/null", os.O_RDONLY), {"run_uid": "forged"})
         [message] = told
-        return message["advice"]
+        return message
 
 
 async def test_a_job_hears_of_its_own_run() -> None:
@@ -75,7 +79,7 @@ async def test_the_store_is_read_seldom_and_a_new_word_is_heard_soon() -> None:
     for number in range(100):
         await bench.memory.put(KEYS.advice("u-1"), codec.encode(advice("u-1", 60.0 + number)))
         await bench.asks(10)
-    assert bench.reads == 1
+    assert bench.reads == 2, "the advice, and whether to save now"
     bench.now += EVERY_S
     assert (await bench.asks(10))["interval_s"] == 159.0
     await bench.memory.delete(KEYS.advice("u-1"))
@@ -124,6 +128,17 @@ async def test_runs_that_are_gone_are_forgotten() -> None:
         bench.table.clear()
         bench.now += EVERY_S
     assert len(bench.advice._words) <= 1
+
+
+async def test_a_checkpoint_that_is_waited_for_is_told_of_to_its_round_alone() -> None:
+    bench = Bench()
+    bench.worker(10, "u-1")
+    asked = SaveNow(run_uid="u-1", round=3, incident="i0001-0004", at=5.0, why="n1 to be left")
+    await bench.memory.put(KEYS.save_now("u-1"), codec.encode(asked))
+    assert await bench.told(10) == {"advice": None, "save_now": "3-i0001-0004"}
+    await bench.memory.put(KEYS.save_now("u-1"), codec.encode(msgspec.structs.replace(asked, round=2)))
+    bench.now += EVERY_S
+    assert await bench.told(10) == {"advice": None}, "its own round is the third"
 
 
 # --- with real processes

@@ -1,5 +1,6 @@
 """The trainer follows the monitor's advice: never waits for it, believes nothing absurd, and all ranks save alike."""
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -37,6 +38,18 @@ class Agent:
         else:
             self.kept = connection
         return asked
+
+    def answers_the_newest(self, data: bytes) -> None:
+        """Older questions were given up by whoever asked."""
+        waiting = []
+        self.listener.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting.append(self.listener.accept()[0])
+        if data:
+            waiting[-1].sendall(data)
+        for connection in waiting:
+            connection.close()
 
     def asked_again(self) -> bool:
         self.listener.setblocking(False)
@@ -183,16 +196,45 @@ def test_the_manager_follows_the_advice(agent: Agent, tmp_path: Path) -> None:
 
 
 def test_who_gives_a_figure_of_his_own_is_not_advised(agent: Agent, tmp_path: Path) -> None:
-    for how in ({"mtbf_s": 1e6}, {"every_seconds": 60}, {"every_steps": 500}):
+    for how in ({"mtbf_s": 1e12}, {"every_seconds": 600}):
         clock = Clock()
-        saved(manager_of(tmp_path, clock, **how), clock, range(1, 10))
-    assert not agent.asked_again()
+        manager = manager_of(tmp_path / next(iter(how)), clock, **how)
+        assert saved(manager, clock, range(1, 10)) == []
+        agent.answers_the_newest(GOOD)
+        assert saved(manager, clock, range(10, 300)) == []
+        manager.close()
+        agent.answers_the_newest(b"")
+    clock = Clock()
+    saved(manager_of(tmp_path, clock, every_steps=500), clock, range(1, 10))
+    assert not agent.asked_again(), "it has no check points"
+
+
+@pytest.mark.parametrize("how", [{}, {"mtbf_s": 1e12}, {"every_seconds": 3600}], ids=str)
+def test_a_checkpoint_that_is_waited_for_is_saved_once_and_soon(agent: Agent, tmp_path: Path, how: Any) -> None:
+    clock = Clock()
+    manager = manager_of(tmp_path, clock, **how)
+    assert saved(manager, clock, range(1, 10)) == []
+    agent.answers_the_newest(b'{"advice":null,"save_now":"3-i0001-0004"}\n')
+    [first] = saved(manager, clock, range(10, 75))
+    assert first <= 10 + ASK_EVERY_S
+    agent.answers_the_newest(b'{"advice":null,"save_now":"3-i0001-0004"}\n')
+    assert saved(manager, clock, range(75, 120)) == [], "asked for once, saved once"
+    agent.answers_the_newest(b'{"advice":null,"save_now":"3-i0001-0005"}\n')
+    assert len(saved(manager, clock, range(120, 185))) == 1
+    manager.close()
+
+
+@pytest.mark.parametrize("mark", [b"5", b"null", b"[]", b'""', b"true"])
+def test_what_is_no_mark_asks_for_nothing(agent: Agent, mark: bytes) -> None:
+    advised = Advised()
+    heard(agent, b'{"advice":null,"save_now":' + mark + b"}\n", advised)
+    assert not advised.save_now()
 
 
 class Other:
     """A rank that is not the first: it hears what rank 0 has said."""
 
-    rank, world_size, local_rank, local_world_size = 1, 2, 1, 2
+    rank, world_size, local_rank, local_world_size, nodes = 1, 2, 1, 2, (0, 0)
 
     def __init__(self, told: list[Any]) -> None:
         self.told = told

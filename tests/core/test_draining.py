@@ -8,7 +8,8 @@ from core_world import Proc
 from silence_world import SilenceWorld
 from silence_world import settings as fast
 
-from rankpulse.core import policy
+from rankpulse.core import codec, policy
+from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.draining import Case, choose
 from rankpulse.core.policy import Room
@@ -317,3 +318,75 @@ def test_a_person_takes_over_a_cordon_of_ours() -> None:
     world.run(1)
     stands = world.engine.folder.joint.cordons["x1"]
     assert (stands.owner, stands.author, stands.reason) == ("person", "ann", "ticket 12")
+
+
+def wanted_now(world: SilenceWorld) -> r.SaveNow | None:
+    found = world.store.get(world.keys.save_now("job-1"))
+    return codec.decode(r.SaveNow, found[0]) if found is not None else None
+
+
+@pytest.mark.parametrize("how", ["cordon", "maintenance"])
+def test_a_checkpoint_is_asked_for_where_nothing_else_is_waited_for(how: str) -> None:
+    world = trained()
+    saves(world, world.procs[0], 20)
+    world.run(1)
+    assert wanted_now(world) is None
+    drain(world, how)
+    [incident] = world.incidents()
+    asked = wanted_now(world)
+    assert asked is not None
+    assert (asked.round, asked.incident, asked.why) == (1, incident.id, "n1 to be left once a checkpoint is saved")
+    writes = [action for action in world.actions if isinstance(action, ev.Write | ev.Create)]
+    world.successor(epoch=2)
+    world.run(30)
+    again = [action for action in world.actions if isinstance(action, ev.Write | ev.Create)][len(writes) :]
+    assert [one for one in again if one.key == world.keys.save_now("job-1")] == [], "asked once, by whoever leads"
+
+
+def test_no_checkpoint_is_asked_for_that_would_not_help() -> None:
+    """No spare: what is saved now is old when one comes. Breaker, pause: nothing may be ordered. None was ever told."""
+    world = trained(spare=False)
+    saves(world, world.procs[0], 20)
+    drain(world)
+    assert wanted_now(world) is None
+    world.torchrun("n2", 1)
+    world.run(2)
+    assert wanted_now(world) is not None
+
+    world = trained()
+    saves(world, world.procs[0], 20)
+    world.run(1)
+    world.put(
+        world.keys.run_mode("job-1"), r.RunMode(run_uid="job-1", mode="paused", author="bob", reason="a demo", at=0.0)
+    )
+    drain(world)
+    assert wanted_now(world) is None
+    world = trained()
+    drain(world)
+    assert wanted_now(world) is None, "who tells of no checkpoint is not asked for one"
+
+
+def test_a_request_for_a_checkpoint_goes_when_its_round_is_long_past() -> None:
+    world = trained()
+    saves(world, world.procs[0], 20)
+    world.run(1)
+    drain(world)
+    assert wanted_now(world) is not None
+    saves(world, world.procs[0], 40)
+    world.run(0.5)
+    [order] = world.orders()
+    for proc in world.procs:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    world.asks(["n0"], 2)
+    world.run(0.5)
+    world.meets({"n0": 2, "n2": 2}, 2, first_step=41, asks=False)
+    world.run(5)
+    for number, first in ((3, 60), (4, 80)):
+        for proc in world.procs:
+            world.ends(proc, signal=9)
+        world.run(3)
+        world.asks(["n0", "n2"], number)
+        world.run(0.5)
+        world.meets({"n0": 2, "n2": 2}, number, first_step=first, asks=False)
+        world.run(20)
+    assert wanted_now(world) is None

@@ -1,4 +1,4 @@
-"""How often to save, by the monitor's word, for the "auto" interval: rank 0 asks its node's agent, and never waits.
+"""How often to save, and whether to save now, by the monitor's word: rank 0 asks its node's agent, and never waits.
 
 The question goes out at one check point, and what has come is read at a later one. Without an agent, or with one that
 is stopped or drowned, training goes on by what was heard last, or by the trainer's own estimate. No other rank asks: at
@@ -25,6 +25,12 @@ class Advised:
         self._came = b""
         self._asked_at = float("-inf")
         self._heard_s: float | None = None
+        self._wanted, self._answered = "", ""  # marks of a checkpoint that something waits for
+
+    def save_now(self) -> bool:
+        """Whether a checkpoint is waited for, as last heard; True once for each."""
+        due, self._answered = self._wanted not in ("", self._answered), self._wanted or self._answered
+        return due
 
     def look(self, now: float) -> float | None:
         """Seconds between saves as last heard; None: nothing was heard, or there is no advice. Asks anew when due."""
@@ -68,6 +74,8 @@ class Advised:
         said = json.loads(came.partition(b"\n")[0]) if b"\n" in came else None
         if not isinstance(said, dict) or "advice" not in said:
             return
+        wanted = said.get("save_now", "")
+        self._wanted = wanted if isinstance(wanted, str) else ""
         advice = said["advice"]
         if advice is None:
             self._heard_s = None

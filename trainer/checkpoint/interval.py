@@ -23,6 +23,7 @@ MOST_OF_TIME: Final = 0.1  # saving may take at most this part of it
 COSTS_KEPT: Final = 5
 DEADBAND: Final = 1.1
 _CHECKS: Final = 8  # check points per interval, about
+_CHECK_S: Final = 30.0  # and at least so often: a checkpoint may be waited for
 
 
 def auto_s(save_s: float | None, mtbf_s: float | None, world_size: int, advised_s: float | None = None) -> float:
@@ -83,12 +84,13 @@ def check(*, interval_s: float, since_save_s: float, since_check_s: float, steps
     """At a check point on rank 0.
 
     since_save_s: since the last save (or the start). since_check_s, steps: since the last check point, 0 steps when
-    this is the first one. At most an eighth of the interval passes unwatched, as far as steps take equally long.
+    this is the first one. At most an eighth of the interval passes unwatched, and half a minute, as far as steps take
+    equally long.
     """
     due = since_save_s >= interval_s
     if steps <= 0 or since_check_s <= 0:
         return Check(due, 1)
     step_s = since_check_s / steps
     left_s = interval_s if due else interval_s - since_save_s
-    fit = math.floor(min(left_s, interval_s / _CHECKS) / step_s)
+    fit = math.floor(min(left_s, interval_s / _CHECKS, _CHECK_S) / step_s)
     return Check(due, max(1, min(fit, 2 * steps)))

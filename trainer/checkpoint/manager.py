@@ -273,16 +273,17 @@ class CheckpointManager:
             since_check_s=now - self._checked_at,
             steps=steps,
         )
-        due, next_in = self._together.tell([found.due, found.next_in])
+        asked = self._together.rank == 0 and self._advised.save_now()
+        due, next_in = self._together.tell([found.due or asked, found.next_in])
         self._checked_at, self._checked_step, self._next_check = now, step, step + next_in
         return bool(due)
 
     def _interval_s(self, now: float) -> float:
         """On the other ranks it says nothing: they do as rank 0 says."""
+        heard_s = self._advised.look(now) if self._together.rank == 0 else None
         if isinstance(self._every_s, float | int):
             return float(self._every_s)
-        follows = self._mtbf_s is None and self._together.rank == 0
-        advised_s = self._advised.look(now) if follows else None
+        advised_s = heard_s if self._mtbf_s is None else None
         wanted_s = interval.auto_s(self._save_s, self._mtbf_s, self._together.world_size, advised_s)
         return self._damped.followed_s(wanted_s, self._save_s, advised=advised_s is not None)
 
