@@ -111,6 +111,10 @@ async def test_an_xid_is_told_in_the_store_on_the_page_and_on_the_socket(
         said = await ask(run_dir, b'{"op":"hardware"}\n')
     for metric in (*catalogue.GPU, *catalogue.HOST):
         assert f"# TYPE {metric.name}" in page
+    for source in ("gpu", "host", "slots"):
+        assert f'rankpulse_agent_source_age_seconds{{node="{desk.agent.node}",source="{source}"}}' in page
+    assert 'rankpulse_build_info{component="agent"' in page
+    assert "process_resident_memory_bytes" in page
     host = desk.agent._host.name
     labels = f'Hostname="{host}",UUID="GPU-00000000-0000-0000-0000-000000000001",gpu="1",pci_bus_id="{NvmlStub.bus(1)}"'
     assert f'rankpulse_gpu_xids_total{{{labels},xid="79"}} 1.0' in page
