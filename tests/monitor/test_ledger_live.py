@@ -26,7 +26,7 @@ from rankpulse.store.etcd import open_store
 
 pytestmark = pytest.mark.live
 T = TypeVar("T")
-INCIDENTS = 120
+INCIDENTS = 360  # so many that a kill comes amid them, also where the machine is busy
 KILLS = 4
 AT = 1_790_000_000.0
 
