@@ -54,7 +54,7 @@ def main() -> None:
     trainer = ReplayTrainer(model=Model(), args=how, train_dataset=Samples(), callbacks=[callback])
     trainer.data = data
     trainer.train()
-    weights = sum(float(parameter.double().sum()) for parameter in trainer.model.parameters())
+    weights = sum(float(parameter.detach().double().sum()) for parameter in trainer.model.parameters())
     print(f"ended at step {trainer.state.global_step}, weights {weights!r}, at sample {data.position.offset}")
 
 

@@ -49,7 +49,9 @@ def test_it_says_how_it_is_started_and_is_short_enough_to_copy(example: str) -> 
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("example", "needs"), [("huggingface.py", "transformers"), ("lightning.py", "lightning")])
+@pytest.mark.parametrize(
+    ("example", "needs"), [("huggingface.py", "transformers"), ("lightning_module.py", "lightning")]
+)
 def test_the_loop_of_others_goes_on_from_its_checkpoint_and_ends_alike(
     example: str, needs: str, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Lightning that resumes by itself: stop it and start it again, every sample is trained on once.
 
-python docs/examples/lightning.py --steps 200
+python docs/examples/lightning_module.py --steps 200
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
     )  # fmt: skip
     module = Module()
     trainer.fit(module, data)
-    weights = sum(float(parameter.double().sum()) for parameter in module.parameters())
+    weights = sum(float(parameter.detach().double().sum()) for parameter in module.parameters())
     print(f"ended at step {callback.step}, weights {weights!r}, at sample {data.position.offset}")
 
 
