@@ -52,7 +52,7 @@ def test_what_failed_and_whose_fault_it_was(change: dict[str, object], component
 
 
 def test_every_class_has_a_component() -> None:
-    from rankpulse.monitor.metrics import CLASSES
+    from rankpulse.monitor.samples import CLASSES
 
     assert [klass for klass in CLASSES if klass not in ledger._BY_CLASS] == []
     assert set(ledger._BY_CLASS.values()) == set(ledger.COMPONENTS)
