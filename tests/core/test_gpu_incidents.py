@@ -833,9 +833,9 @@ def test_many_broken_gpus_of_a_large_job_cost_a_tick_little() -> None:
     took = []
     for _ in range(6):
         world.now += 0.1
-        began = time.perf_counter()
+        began = time.process_time()
         world.tick()
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
     assert len([i for i in world.incidents() if i.faults]) == 100
     assert min(took[2:]) < 0.1, took
 

@@ -73,7 +73,7 @@ def test_nothing_that_is_told_breaks_the_monitor(told: list[object]) -> None:
 
 
 def test_a_node_that_tells_of_thousands_of_faults_is_one_incident_and_costs_little() -> None:
-    world, began = GpuWorld(preset("drill")), time.perf_counter()
+    world, began = GpuWorld(preset("drill")), time.process_time()
     told = {"how": "opened", "level": "broken", "action": "drain_reboot", "text": "t" * 1000, "source": "kernel" * 50}
     for number in range(3000):
         world.observe(r.GPU_FAULT, "a", None, bus=f"0000:{number:x}:00", what="xid_79", index=True, count=True, **told)
@@ -81,4 +81,4 @@ def test_a_node_that_tells_of_thousands_of_faults_is_one_incident_and_costs_litt
     [incident] = world.incidents()
     assert (len(incident.faults), incident.faults[0].index, incident.faults[0].count) == (64, -1, 1)
     assert not [key for key in world.store if "/obs/" in key]
-    assert time.perf_counter() - began < 6
+    assert time.process_time() - began < 6
