@@ -23,6 +23,7 @@ from rankpulse.core.targets import RESTART as RESTART_EVENT
 from rankpulse.core.views import RunView
 
 ACKS_NAMED = 3
+ORDERED = (policy.RESTART, policy.RESTART_WITHOUT, policy.STOP)  # actions for which a restart order is given
 
 
 class Orders:
@@ -72,6 +73,7 @@ class Orders:
             run = self._desk.folder.fleet.runs.get(incident.run_uid)
             if run is None or not run.rounds or not run.open():
                 continue
+            incident = self._late(incident, run)
             if incident.action in (policy.RESTART, policy.RESTART_WITHOUT):
                 self._restart(incident, run, stuck)
             elif incident.action == policy.STOP and not self._held(run):
@@ -101,6 +103,19 @@ class Orders:
             return
         elif self._is_asked(incident) or run.uid in stuck or self._holds(incident, run):
             self._order(incident, run, RESTART, incident.id)
+
+    def _late(self, incident: r.Incident, run: RunView) -> r.Incident:
+        """Whose order was given up as not written, and was written after all: what it says is what was decided."""
+        stands = self._desk.folder.ordered(run.uid, incident.round, RESTART)
+        if stands is None or stands.order_id != incident.id or incident.order_id or incident.action in ORDERED:
+            return incident
+        action = policy.RESTART_WITHOUT if stands.without else policy.RESTART
+        choice = policy.Choice(action, stands.reason)
+        return self._desk.change(
+            incident,
+            lambda i: _with(i, resume_before_step=stands.resume_before_step),
+            lambda i: book_of.decided(i, choice, self._desk.at),
+        )
 
     def _is_asked(self, incident: r.Incident) -> bool:
         """A person, or a node that the job is to leave, is reason enough: nothing needs to stand still."""
