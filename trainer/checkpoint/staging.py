@@ -8,6 +8,7 @@ it. On CUDA devices a stream of our own copies into pinned memory, and a step ma
 The buffers are kept from save to save.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
@@ -94,7 +95,8 @@ class Stage:
         self._versions: list[tuple[Any, int]] = []
         self._events: list[tuple[Any, Any]] = []  # of CUDA devices: that all copies are made
         self._copied = Event()
-        self._judged = self._torn = False
+        self._judged, self._trouble = False, ""  # why these copies are worth nothing
+        self._process = os.getpid()
 
     def begin(self, slices: Iterable[Slice]) -> dict[Slice, Slice]:
         """Where each slice is copied to; what may change at any time is copied when this returns."""
@@ -134,13 +136,19 @@ class Stage:
 
     def before_update(self) -> None:
         """Returns when an update cannot tear the copies any more. Without a save under way it does nothing."""
-        if self._copied.is_set() or not (self._later or self._events):
-            return
+        if self._copied.is_set() or not (self._later or self._events) or self._process != os.getpid():
+            return  # a forked child has memory of its own, and nobody who copies
         if self._later:
             self._copied.wait()
         self._judge()
         for device, event in self._events:
             torch.cuda.current_stream(device).wait_event(event)
+
+    def give_up(self) -> None:
+        """Nobody may wait for these copies any more: `begin`, or what follows it, was broken off."""
+        self._trouble = "the save was broken off"
+        self._later, self._now, self._events = {}, {}, []
+        self._copied.set()
 
     def finish(self) -> None:
         """Make the copies that are left. When it returns all are made; raises SaveFailed when one may be torn."""
@@ -154,8 +162,8 @@ class Stage:
         finally:
             self._copied.set()  # whatever happened: nobody waits for ever
             self._later, self._now, self._events = {}, {}, []  # and nothing of the program is held any longer
-        if self._torn:
-            raise SaveFailed(TORN)
+        if self._trouble:
+            raise SaveFailed(self._trouble)
 
     def _make(self, pairs: Pairs) -> None:
         pairs.make()
@@ -165,7 +173,8 @@ class Stage:
         with self._lock:
             if not self._judged:
                 self._judged = True
-                self._torn = any(living._version != version for living, version in self._versions)
+                if any(living._version != version for living, version in self._versions):
+                    self._trouble = TORN
                 self._versions = []
 
 
