@@ -28,7 +28,7 @@ def fetch_nearest(
     and no target can be looked at: that is no fresh start.
     """
     listing = reader.scan(directory)
-    aside = {os.path.basename(path).removeprefix(reader.ASIDE) for path in listing.aside}
+    aside = _aside(listing)
     here = [found.step for found in listing.committed if (limit is None or found.step < limit) and whole(found.path)]
     offered, troubles = _offered(targets)
     for trouble in troubles:
@@ -52,6 +52,27 @@ def fetch_nearest(
             say(f"{copy.name} was fetched from {target.url}")
             return path
     return ""
+
+
+def withdraw_aside(directory: str, targets: Sequence[Target], say: Callable[[str], None]) -> None:
+    """What was set aside here is no copy there any more: else it would come back when this directory is lost, and be
+    counted among those that stay. Never raises; the next load tries again."""
+    try:
+        aside = _aside(reader.scan(directory))
+    except NothingVerified:
+        return
+    for target in targets if aside else ():
+        try:
+            gone = [name for name in target.names() if name in aside and target.withdraw(name)]
+        except Exception as error:  # its file system's own
+            say(f"what was set aside stays a copy at {target.url}: {type(error).__name__}: {error}")
+        else:
+            for name in gone:
+                say(f"{name} was set aside, and is no copy at {target.url} any more: it is kept there")
+
+
+def _aside(listing: reader.Listing) -> set[str]:
+    return {os.path.basename(path).removeprefix(reader.ASIDE) for path in listing.aside}
 
 
 def _offered(targets: Sequence[Target]) -> tuple[list[tuple[Copy, Target]], list[str]]:
