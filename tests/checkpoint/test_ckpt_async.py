@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -396,6 +397,23 @@ def test_without_a_thread_training_waits_for_once(
     manager.close()
     assert steps(tmp_path / "ck") == [2, 1]
     assert steps(tmp_path / "far") == [2]
+
+
+def test_what_a_device_still_reads_is_held_until_it_has() -> None:
+    """A parameter that does not lie dense (channels_last) is made dense for the copy; were that memory let go, the
+    next forward pass would be given it while it is read."""
+
+    class Device(Stage):
+        def _copy(self, device: Any, pairs: Any, waited_for: bool = True) -> None:
+            dense.extend(map(weakref.ref, pairs.sources))
+
+    dense: list[Any] = []
+    stage = Device()
+    strided = torch.empty(2, 3, 4, 4, device="meta").to(memory_format=torch.channels_last)
+    stage.begin([whole(strided, stepped=True)])
+    assert [one() is not None for one in dense] == [True]
+    stage.finish()
+    assert [one() is not None for one in dense] == [False]
 
 
 def test_buffers_are_kept_from_save_to_save(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class Stage:
     def _clear(self) -> None:
         self._now: dict[Any, Pairs] = {}  # by device
         self._later: dict[Any, Pairs] = {}
+        self._flying: list[Pairs] = []  # held: memory that is freed would be given away while it is still read
         self._versions: list[tuple[Any, int]] = []
         self._events: list[tuple[Any, Any]] = []  # of CUDA devices: that all copies are made
         self._copied = Event()
@@ -109,7 +110,8 @@ class Stage:
                 self._copy(device, pairs)
             for device in list(self._later):
                 if device.type != "cpu":
-                    self._copy(device, self._later.pop(device), waited_for=False)
+                    self._flying.append(self._later.pop(device))
+                    self._copy(device, self._flying[-1], waited_for=False)
         self._versions = [(one.living, version) for one in slices if (version := _version(one)) is not None]
         return found
 
@@ -148,6 +150,7 @@ class Stage:
         """Nobody may wait for these copies any more: `begin`, or what follows it, was broken off."""
         self._trouble = "the save was broken off"
         self._later, self._now, self._events = {}, {}, []
+        self.arena = Arena()  # a device may still write into the one before
         self._copied.set()
 
     def finish(self) -> None:
@@ -161,7 +164,7 @@ class Stage:
             self._judge()
         finally:
             self._copied.set()  # whatever happened: nobody waits for ever
-            self._later, self._now, self._events = {}, {}, []  # and nothing of the program is held any longer
+            self._later, self._now, self._flying, self._events = {}, {}, [], []  # nothing of the program is held longer
         if self._trouble:
             raise SaveFailed(self._trouble)
 
