@@ -35,7 +35,6 @@ class Bench:
         self.checksums.look(self.inc)
         return [understood(fact.detail) for fact in self.facts[before:]]
 
-
     def restarted(self) -> None:
         """All ranks are processes of another round of a plain torchrun, which the agent knows no number of."""
         self.table.clear()

@@ -200,7 +200,7 @@ def test_a_save_that_a_person_breaks_off_holds_up_no_later_step(tmp_path: Path) 
 def test_copies_that_were_given_up_are_no_checkpoint() -> None:
     """Whoever writes them nevertheless (its thread had begun) is told."""
     stage = Stage()
-    net, optimizer = build("one", 1)
+    net, _ = build("one", 1)
     stage.begin([whole(net.first.weight, stepped=True)])
     stage.give_up()
     with pytest.raises(SaveFailed, match="broken off"):

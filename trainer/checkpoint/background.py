@@ -82,13 +82,11 @@ class Background:
         save, stood = Save(directory, begun, self._together, how), stood_s()
         self._saved, self._error = None, None
         about = (save, ready, begun.step, stood)
-        before, self._thread = self._thread, threading.Thread(
-            target=self._run, args=about, name="rankpulse-checkpoint", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=about, name="rankpulse-checkpoint", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:  # no thread is to be had: the other ranks speak all the same, so training waits for once
-            self._thread = before
+            self._thread = None
             self._run(*about)
 
     def join(self, timeout_s: float | None = None) -> bool:
