@@ -69,6 +69,11 @@ class _Step:
         return self.whole and not self.differs
 
     @property
+    def ranks(self) -> int:
+        """How many have told."""
+        return len(self._of_rank)
+
+    @property
     def checks(self) -> dict[int, dict[int, Check]]:
         return {number: group.ranks for number, group in self.groups.items()}
 
@@ -108,10 +113,15 @@ class _Round:
     def __init__(self) -> None:
         self.steps: dict[int, _Step] = {}
 
+    def whole(self) -> list[int]:
+        """The steps of which all have told, as far as is known: groups that lie on other nodes are told of later."""
+        most = max((step.ranks for step in self.steps.values()), default=0)
+        return [number for number, step in self.steps.items() if step.whole and step.ranks == most]
+
     def trimmed(self) -> list[str]:
         """Forget what decides nothing any more; the keys of the observations that told it."""
         bad = min((number for number, step in self.steps.items() if step.differs), default=None)
-        agreed = [n for n, step in self.steps.items() if step.agrees and (bad is None or n < bad)]
+        agreed = [n for n in self.whole() if self.steps[n].agrees and (bad is None or n < bad)]
         kept = {*sorted(self.steps)[-STEPS_KEPT:], max(agreed, default=-1), -1 if bad is None else bad}
         if bad is None and agreed:
             kept = {number for number in kept if number >= max(agreed)}
@@ -155,7 +165,7 @@ class ChecksumsFolder:
     def well_again(self, run_uid: str, round_: int) -> bool:
         """Whether the newest step that all have told of is one at which all agree."""
         held = self._of.get((run_uid, round_))
-        whole = [n for n, step in held.steps.items() if step.whole] if held is not None else []
+        whole = held.whole() if held is not None else []
         return held is not None and bool(whole) and held.steps[max(whole)].agrees
 
     def since(self, run_uid: str, round_: int, step: int) -> float:

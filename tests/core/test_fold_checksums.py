@@ -28,7 +28,8 @@ def test_the_verdict_is_that_on_all_that_was_told_last(seed: int) -> None:
         tell(folder, f"n{rank}", seq, step, Row(rank, check))
         table.setdefault(step, {}).setdefault(group, {})[rank] = check
         if not any(map(checksums.differs, table.values())):
-            agreed = [number for number, said in table.items() if checksums.agrees(said)]
+            most = max(len({rank for group in said.values() for rank in group}) for said in table.values())
+            agreed = [number for number, said in table.items() if checksums.agrees(said, most)]
             table = {number: said for number, said in table.items() if number >= max(agreed, default=0)}
         for now, settled in ((0.0, ()), (99.0, tuple(table))):
             assert folder.verdict("u", 1, now) == checksums.judged(table, settled=settled)
@@ -63,3 +64,25 @@ def test_what_was_told_under_two_names_of_a_run_is_told_together() -> None:
     folder.gone("n2/1")
     assert set(folder.evidence("u", 1, 10)) == {"n0/1", "n1/1"}
     assert folder.verdict("u", 1, 0.0) == verdict, "it is believed on"
+
+
+def test_what_lies_on_nodes_that_have_not_told_yet_is_not_taken_for_well() -> None:
+    """Two shards with two replicas each: ranks 0 and 1 hold one, 2 and 3 the other, in which rank 3 is corrupted."""
+    folder = ChecksumsFolder()
+
+    def said(step: int, *ranks: int) -> None:
+        for rank in ranks:
+            digest = step if rank < 3 or step < 30 else 666
+            tell(folder, f"n{rank}", step, step, Row(rank, Check(rank // 2, 2, digest)))
+
+    said(10, 0, 1, 2, 3)
+    said(20, 0, 1)  # what the others had to say of it was lost
+    said(30, 0, 1)
+    assert folder.verdict("u", 1, 0.0) is None
+    said(30, 2, 3)
+    verdict = folder.verdict("u", 1, 0.0)
+    assert verdict == checksums.Verdict(30, 10, (2, 3), False, 2), "nobody knows how the other shard was at step 20"
+    said(40, 0, 1)
+    assert not folder.well_again("u", 1), "two of four agree"
+    said(40, 2, 3)
+    assert not folder.well_again("u", 1)
