@@ -81,7 +81,11 @@ Step = Mapping[int, Mapping[int, Check]]  # by group, by rank: what was told of 
 def agrees(step: Step, ranks: int = 0) -> bool:
     """Whether all replicas of all groups that were told of are there and hold the same. ranks: how many must have told
     of it; of groups that nobody has told of, on other nodes, nothing is known."""
-    return bool(step) and len(_ranks(step)) >= ranks and all(_complete(group) and len(_digests(group)) == 1 for group in step.values())
+    return (
+        bool(step)
+        and len(_ranks(step)) >= ranks
+        and all(_complete(group) and len(_digests(group)) == 1 for group in step.values())
+    )
 
 
 def differs(step: Step) -> bool:

@@ -264,6 +264,22 @@ def test_what_is_here_is_not_fetched_and_what_is_torn_here_is(memory: str, tmp_p
     verify(path)
 
 
+def test_what_does_not_fit_here_takes_no_room_from_the_next_save(memory: str, tmp_path: Path) -> None:
+    class Small(Files):
+        def fsync(self, fd: int) -> None:
+            if os.readlink(f"/proc/self/fd/{fd}").endswith(".shard-00001.safetensors.tmp"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().fsync(fd)
+
+    said: list[str] = []
+    path = brought(Target(memory), tmp_path, 3)
+    shutil.rmtree(path)
+    assert fetch_nearest(Small(), str(tmp_path), [Target(memory)], None, said.append) == ""
+    assert "No space left on device" in said[0]
+    assert os.listdir(tmp_path) == []
+    assert fetch_nearest(Files(), str(tmp_path), [Target(memory)], None, said.append) == path
+
+
 def test_a_limit_and_what_was_set_aside_are_obeyed(memory: str, tmp_path: Path) -> None:
     manager, _, _ = trained(tmp_path, [memory], durable_keep=9)
     for step in (1, 2, 3):

@@ -4,6 +4,7 @@ What is fetched lands in the local directory as if it had been saved there: file
 manifest last. The load then verifies it like any other. On rank 0; the directory is shared.
 """
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import MANIFEST
 from rankpulse.trainer.checkpoint.target import Copy, Target
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 TRIED_MAX: Final = 5  # copies that cannot be fetched, until it is left to what is local
 
 
@@ -47,6 +49,8 @@ def fetch_nearest(
         try:
             path = _fetched(files, directory, copy, target)
         except Exception as error:  # its file system's own; another copy may do
+            if isinstance(error, OSError) and error.errno in FULL:
+                _given_up(files, os.path.join(directory, copy.name))
             say(f"{copy.name} could not be fetched from {target.url}: {type(error).__name__}: {error}")
         else:
             say(f"{copy.name} was fetched from {target.url}")
@@ -104,3 +108,9 @@ def _fetched(files: Files, directory: str, copy: Copy, target: Target) -> str:
             files.unlink(local)
             raise OSError(f"{file} has {written.bytes} bytes there and {copy.files[file]} were expected")
     return path
+
+
+def _given_up(files: Files, path: str) -> None:
+    """What was fetched of it takes no room from the next save. Elsewhere it stays: the next load goes on from it."""
+    if not os.path.exists(os.path.join(path, MANIFEST)):
+        writer.abandon(files, path)
