@@ -5,8 +5,9 @@ import random
 import pytest
 
 from rankpulse.core import checksums
+from rankpulse.core.checksum_steps import KEYS_MAX
 from rankpulse.core.checksums import Row, Told
-from rankpulse.core.fold_checksums import KEYS_MAX, STEPS_KEPT, ChecksumsFolder
+from rankpulse.core.fold_checksums import STEPS_KEPT, ChecksumsFolder
 from rankpulse.core.records import CHECKSUMS, Observation
 from rankpulse.core.slot_checks import GROUPS_MAX, Check
 
