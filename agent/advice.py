@@ -74,13 +74,21 @@ class SaveAdvice:
             async with asyncio.timeout(_READ_S):
                 item = await self.store.get(self.keys.advice(uid))
                 asked = await self.store.get(self.keys.save_now(uid))
+            word.save_now = self._wanted(asked.value) if asked is not None else None
             word.advice = codec.decode(RunAdvice, item.value) if item is not None else None
-            word.save_now = codec.decode(SaveNow, asked.value) if asked is not None else None
             word.known = True
         except (StoreError, TimeoutError, codec.Refused) as error:
             self.log.change(
                 "advice", "warning", f"how often to save cannot be read, what was read last stands: {error}"
             )
+
+    def _wanted(self, value: bytes) -> SaveNow | None:
+        """What this agent cannot read, of a newer monitor, costs no word on the interval."""
+        try:
+            return codec.decode(SaveNow, value)
+        except codec.Refused as error:
+            self.log.change("save_now", "warning", f"whether to save now cannot be read: {error}")
+            return None
 
     def _forget(self) -> None:
         going = {worker.who.run.run_uid for worker in self.workers.table.values()}

@@ -10,7 +10,7 @@ from typing import Final
 
 from rankpulse.agent.checkpoints import Bucket
 from rankpulse.agent.facts import Fact
-from rankpulse.agent.watch import Worker, Workers
+from rankpulse.agent.watch import Who, Worker, Workers
 from rankpulse.core import checksums
 from rankpulse.core.checksums import ROWS_MAX, Row, Told, rows_of
 from rankpulse.core.records import CHECKSUMS, RunRow
@@ -21,9 +21,10 @@ EVERY_S: Final = 1.0  # then one in so long
 
 @dataclass(slots=True)
 class _Run:
-    """What was told of a run: by rank the step of its last check."""
+    """What was told of a run: by process the step of its last check. A rank that was started anew begins anew: the
+    round of a plain torchrun is for the monitor to tell."""
 
-    told: dict[int, int] = field(default_factory=dict)
+    told: dict[Who, int] = field(default_factory=dict)
     bucket: Bucket = field(default_factory=lambda: Bucket(BURST, EVERY_S))
 
 
@@ -51,12 +52,15 @@ class Checksums:
 
     def _tell(self, run: RunRow, ranks: list[Worker]) -> None:
         known = self._runs.setdefault(run, _Run())
+        here = {(worker.pid, worker.start) for worker in ranks}
+        known.told = {who: step for who, step in known.told.items() if who in here}
         for step in sorted({worker.checks.step for worker in ranks if worker.checks is not None}):
-            new = [w for w in ranks if w.checks is not None and w.checks.step == step != known.told.get(w.who.rank)]
+            has = [worker for worker in ranks if worker.checks is not None and worker.checks.step == step]
+            new = [worker for worker in has if known.told.get((worker.pid, worker.start)) != step]
             if not new or known.bucket.wait_s(self.now()) > 0:
                 continue
             known.bucket.take()
-            known.told |= {worker.who.rank: step for worker in new}
+            known.told |= {(worker.pid, worker.start): step for worker in new}
             self._emit(run, new, step)
 
     def _emit(self, run: RunRow, ranks: list[Worker], step: int) -> None:

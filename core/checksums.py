@@ -78,9 +78,14 @@ def _row(text: str) -> Row | None:
 Step = Mapping[int, Mapping[int, Check]]  # by group, by rank: what was told of one step
 
 
-def agrees(step: Step) -> bool:
-    """Whether all replicas of all groups that were told of are there and hold the same."""
-    return bool(step) and all(_complete(group) and len(_digests(group)) == 1 for group in step.values())
+def agrees(step: Step, ranks: int = 0) -> bool:
+    """Whether all replicas of all groups that were told of are there and hold the same. ranks: how many must have told
+    of it; of groups that nobody has told of, on other nodes, nothing is known."""
+    return (
+        bool(step)
+        and len(_ranks(step)) >= ranks
+        and all(_complete(group) and len(_digests(group)) == 1 for group in step.values())
+    )
 
 
 def differs(step: Step) -> bool:
@@ -95,7 +100,8 @@ def judged(steps: Mapping[int, Step], *, settled: Iterable[int] = ()) -> Verdict
     bad = min((number for number, step in steps.items() if differs(step)), default=None)
     if bad is None:
         return None
-    clean = max((number for number, step in steps.items() if number < bad and agrees(step)), default=-1)
+    most = max(len(_ranks(step)) for step in steps.values())
+    clean = max((number for number, step in steps.items() if number < bad and agrees(step, most)), default=-1)
     waited, found = set(settled), []
     for number in sorted(steps):
         found = [_odd(group, waited=number in waited) for group in steps[number].values() if number >= bad]
@@ -126,6 +132,10 @@ def _digests(group: Mapping[int, Check]) -> Counter[int]:
 
 def _complete(group: Mapping[int, Check]) -> bool:
     return len(group) >= max(check.replicas for check in group.values())
+
+
+def _ranks(step: Step) -> set[int]:
+    return {rank for group in step.values() for rank in group}
 
 
 def _sizes(step: Step) -> list[int]:

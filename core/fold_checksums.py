@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from rankpulse.core import checksums
-from rankpulse.core.checksums import Step, Verdict
+from rankpulse.core.checksum_steps import CheckedStep
+from rankpulse.core.checksums import Row, Verdict
 from rankpulse.core.records import Observation
 from rankpulse.core.slot_checks import Check
 
@@ -19,23 +20,22 @@ class _Round:
     """What was told of one round."""
 
     def __init__(self) -> None:
-        self.steps: dict[int, dict[int, dict[int, Check]]] = {}
-        self.since: dict[int, float] = {}  # observer's seconds when a step was first told of
-        self.keys: dict[str, int] = {}
+        self.steps: dict[int, CheckedStep] = {}
+
+    def whole(self) -> list[int]:
+        """The steps of which all have told, as far as is known: groups that lie on other nodes are told of later."""
+        most = max((step.ranks for step in self.steps.values()), default=0)
+        return [number for number, step in self.steps.items() if step.whole and step.ranks == most]
 
     def trimmed(self) -> list[str]:
         """Forget what decides nothing any more; the keys of the observations that told it."""
-        bad = min((number for number, step in self.steps.items() if checksums.differs(step)), default=None)
-        agreed = [n for n, step in self.steps.items() if checksums.agrees(step) and (bad is None or n < bad)]
+        bad = min((number for number, step in self.steps.items() if step.differs), default=None)
+        agreed = [n for n in self.whole() if self.steps[n].agrees and (bad is None or n < bad)]
         kept = {*sorted(self.steps)[-STEPS_KEPT:], max(agreed, default=-1), -1 if bad is None else bad}
         if bad is None and agreed:
             kept = {number for number in kept if number >= max(agreed)}
-        for number in self.steps.keys() - kept:
-            del self.steps[number], self.since[number]
-        gone = [key for key, number in self.keys.items() if number not in self.steps]
-        for key in gone:
-            del self.keys[key]
-        return gone
+        gone = [number for number in self.steps if number not in kept]
+        return [key for number in gone for key in self.steps.pop(number).keys]
 
 
 class ChecksumsFolder:
@@ -53,37 +53,38 @@ class ChecksumsFolder:
             self._done.append(key)
             return "it makes no sense"
         held = self._of.setdefault((run_uid, round_), _Round())
-        if key in held.keys:
+        step = held.steps.setdefault(told.step, CheckedStep(now))
+        if key in step.keys:
             return ""
         self.changes += 1
-        held.keys[key] = told.step
-        held.since.setdefault(told.step, now)
-        step = held.steps.setdefault(told.step, {})
         for row in told.rows:
-            step.setdefault(row.check.group, {})[row.rank] = row.check
+            step.put(row)
+        spare = step.told(key, obs.node)
+        self._done += [spare] if spare else []
         self._done += held.trimmed()
         return ""
 
     def verdict(self, run_uid: str, round_: int, now: float) -> Verdict | None:
         held = self._of.get((run_uid, round_))
-        if held is None:
+        if held is None or not any(step.differs for step in held.steps.values()):
             return None
-        return checksums.judged(held.steps, settled=[n for n, since in held.since.items() if now - since >= SETTLE_S])
+        settled = [number for number, step in held.steps.items() if now - step.since >= SETTLE_S]
+        return checksums.judged({number: step.checks for number, step in held.steps.items()}, settled=settled)
 
     def well_again(self, run_uid: str, round_: int) -> bool:
         """Whether the newest step that all have told of is one at which all agree."""
         held = self._of.get((run_uid, round_))
-        whole = [n for n, step in held.steps.items() if _whole(step)] if held is not None else []
-        return held is not None and bool(whole) and checksums.agrees(held.steps[max(whole)])
+        whole = held.whole() if held is not None else []
+        return held is not None and bool(whole) and held.steps[max(whole)].agrees
 
     def since(self, run_uid: str, round_: int, step: int) -> float:
         """When a step was first told of."""
-        return self._of[run_uid, round_].since[step]
+        return self._of[run_uid, round_].steps[step].since
 
     def evidence(self, run_uid: str, round_: int, step: int) -> tuple[str, ...]:
         """Keys of the observations of a step."""
         held = self._of.get((run_uid, round_))
-        return tuple(key for key, number in held.keys.items() if number == step) if held is not None else ()
+        return tuple(held.steps[step].keys) if held is not None and step in held.steps else ()
 
     def rounds(self) -> Iterator[tuple[str, int]]:
         """Those of which anything is told."""
@@ -97,20 +98,23 @@ class ChecksumsFolder:
 
     def _joined(self, one: _Round, other: _Round) -> None:
         for number, step in one.steps.items():
-            for group, ranks in step.items():
-                other.steps.setdefault(number, {}).setdefault(group, {}).update(ranks)
-        other.since = {**one.since, **other.since}
-        other.keys |= one.keys
+            into = other.steps.setdefault(number, CheckedStep(step.since))
+            for group, has in step.groups.items():
+                for rank, check in has.ranks.items():
+                    into.put(Row(rank, Check(group, check.replicas, check.digest)))
+            for key, node in step.keys.items():
+                into.told(key, node)
 
     def gone(self, key: str) -> None:
         """An observation was erased. What it told is believed on: it was true of that step."""
         for held in self._of.values():
-            held.keys.pop(key, None)
+            for step in held.steps.values():
+                step.forget(key)
 
     def drop(self, run_uid: str, round_: int) -> None:
         """The round is over."""
         held = self._of.pop((run_uid, round_), None)
-        self._done += list(held.keys) if held is not None else []
+        self._done += [key for step in held.steps.values() for key in step.keys] if held is not None else []
 
     def relisted(self) -> None:
         """The listing tells it again."""
@@ -120,8 +124,3 @@ class ChecksumsFolder:
     def take_done(self) -> list[str]:
         done, self._done = self._done, []
         return done
-
-
-def _whole(step: Step) -> bool:
-    """Whether every replica of every group was told of."""
-    return bool(step) and all(len(group) >= max(c.replicas for c in group.values()) for group in step.values())

@@ -87,6 +87,15 @@ async def test_the_store_is_read_seldom_and_a_new_word_is_heard_soon() -> None:
     assert await bench.asks(10) is None
 
 
+async def test_a_wish_of_a_newer_monitor_costs_no_word_on_the_interval() -> None:
+    bench = Bench()
+    bench.worker(10, "u-1")
+    await bench.memory.put(KEYS.advice("u-1"), codec.encode(advice("u-1", 60.0)))
+    await bench.memory.put(KEYS.save_now("u-1"), b'{"v": 99, "run_uid": 3}')
+    assert await bench.told(10) == {"advice": {"interval_s": 60.0, "at": 5.0}}
+    assert "whether to save now cannot be read" in bench.said[0]
+
+
 async def test_without_the_store_the_last_word_stands_and_no_word_is_told_from_none() -> None:
     bench = Bench()
     bench.worker(10, "u-1")

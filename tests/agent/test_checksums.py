@@ -19,7 +19,7 @@ class Bench:
     """`Checksums` over workers that the test names, on a clock of its own."""
 
     def __init__(self) -> None:
-        self.now, self.inc = 100.0, 1
+        self.now, self.inc, self.pid = 100.0, 1, 10
         self.facts: list[Fact] = []
         self.table: dict[tuple[int, int], Any] = {}
         workers: Any = SimpleNamespace(table=self.table)
@@ -30,10 +30,15 @@ class Bench:
         for rank, step in enumerate(steps):
             who = SimpleNamespace(run=RUN, rank=rank, local_rank=rank)
             said = None if step is None else Checks(step, (Check(7, 2, step + 100),))
-            self.table[10 + rank, 7] = SimpleNamespace(who=who, pid=10 + rank, start=7, checks=said)
+            self.table[self.pid + rank, 7] = SimpleNamespace(who=who, pid=self.pid + rank, start=7, checks=said)
         before = len(self.facts)
         self.checksums.look(self.inc)
         return [understood(fact.detail) for fact in self.facts[before:]]
+
+    def restarted(self) -> None:
+        """All ranks are processes of another round of a plain torchrun, which the agent knows no number of."""
+        self.table.clear()
+        self.pid += 100
 
 
 def told(step: int, *ranks: int) -> Told:
@@ -71,6 +76,14 @@ def test_checks_that_come_too_fast_are_not_all_told_and_the_newest_is(bench: Ben
 def test_another_incarnation_tells_it_anew(bench: Bench) -> None:
     bench.looks(10, 10)
     bench.inc += 1
+    assert bench.looks(10, 10) == [told(10, 0, 1)]
+
+
+def test_a_rank_that_was_started_anew_is_told_of_anew(bench: Bench) -> None:
+    """It has come to the same step again, from a checkpoint."""
+    assert bench.looks(10, 10) == [told(10, 0, 1)]
+    bench.restarted()
+    assert bench.looks(None, None) == []
     assert bench.looks(10, 10) == [told(10, 0, 1)]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from rankpulse.trainer.callbacks.common import Companion  # noqa: E402
 from rankpulse.trainer.data import ReplayLoader  # noqa: E402
 
 STEPS, STOP_AT, SAVE_EVERY, SAMPLES, BATCH = 12, 8, 4, 24, 4
@@ -117,3 +118,18 @@ def test_stopped_in_the_middle_it_ends_as_if_nothing_had_been(
     assert data.position.epoch * SAMPLES + data.position.offset == STEPS * BATCH * accumulate
     for one, other in zip(net.parameters(), whole.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_what_else_is_saved_is_saved_when_training_begins_once_more(tmp_path: Path) -> None:
+    """A trainer that fits twice has one callback for both."""
+    counts = {"seen": 3}
+    companion = Companion(str(tmp_path), extra={"counts": counts}, every_steps=1)
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    assert companion.begin(net, optimizer, None) == 0
+    companion.stepped(1)
+    companion.end(1)
+    counts["seen"] = 0
+    assert companion.begin(net, optimizer, None) == 1
+    assert counts["seen"] == 3
+    companion.end(1)

@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import signal
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from ckpt_worlds import Net, build, state_bits, train  # noqa: E402
 from support import eventually_sync  # noqa: E402
 
 from rankpulse.trainer.checkpoint import CheckpointManager, RanksLost, SaveFailed, StateRefused  # noqa: E402
+from rankpulse.trainer.checkpoint.entries import whole  # noqa: E402
 from rankpulse.trainer.checkpoint.files import Files  # noqa: E402
 from rankpulse.trainer.checkpoint.reader import scan, verify  # noqa: E402
 from rankpulse.trainer.checkpoint.staging import Arena, Stage  # noqa: E402
@@ -163,6 +166,62 @@ def test_an_update_by_hand(warned: bool, tmp_path: Path) -> None:
     assert manager.wait() is not None
     assert manager.load() is not None
     assert state_bits(net, optimizer) == at_save
+
+
+class Interrupted(Stage):
+    """Somebody presses Ctrl-C while a save is begun: after its copies are known, before anybody makes them."""
+
+    once = True
+
+    def begin(self, slices: Any) -> Any:
+        found = super().begin(slices)
+        if self.once:
+            self.once = False
+            raise KeyboardInterrupt
+        return found
+
+
+def test_a_save_that_a_person_breaks_off_holds_up_no_later_step(tmp_path: Path) -> None:
+    net, optimizer = build("one", 1)
+    train(net, optimizer)
+    manager = CheckpointManager(tmp_path, model=net, optimizer=optimizer, stage=Interrupted(), async_save=True)
+    with pytest.raises(KeyboardInterrupt):
+        manager.save_async(1)
+    step = threading.Thread(target=train, args=(net, optimizer), daemon=True)
+    step.start()
+    step.join(WAIT_S)
+    assert not step.is_alive()
+    assert steps(tmp_path) == []
+    assert manager.save_async(2)
+    assert manager.wait() is not None
+    assert steps(tmp_path) == [2]
+
+
+def test_copies_that_were_given_up_are_no_checkpoint() -> None:
+    """Whoever writes them nevertheless (its thread had begun) is told."""
+    stage = Stage()
+    net, _ = build("one", 1)
+    stage.begin([whole(net.first.weight, stepped=True)])
+    stage.give_up()
+    with pytest.raises(SaveFailed, match="broken off"):
+        stage.finish()
+
+
+def test_a_forked_child_does_not_wait_for_a_thread_that_it_has_not(tmp_path: Path) -> None:
+    net, optimizer = build("one", 1)
+    train(net, optimizer)
+    stage = Late()
+    manager = CheckpointManager(tmp_path, model=net, optimizer=optimizer, stage=stage)
+    manager.save_async(1)
+    child = os.fork()
+    if not child:
+        signal.alarm(int(WAIT_S))
+        manager.before_update()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    stage.updated.set()
+    assert manager.wait() is not None
+    manager.close()
 
 
 class Gate(Files):
@@ -338,6 +397,23 @@ def test_without_a_thread_training_waits_for_once(
     manager.close()
     assert steps(tmp_path / "ck") == [2, 1]
     assert steps(tmp_path / "far") == [2]
+
+
+def test_what_a_device_still_reads_is_held_until_it_has() -> None:
+    """A parameter that does not lie dense (channels_last) is made dense for the copy; were that memory let go, the
+    next forward pass would be given it while it is read."""
+
+    class Device(Stage):
+        def _copy(self, device: Any, pairs: Any, waited_for: bool = True) -> None:
+            dense.extend(map(weakref.ref, pairs.sources))
+
+    dense: list[Any] = []
+    stage = Device()
+    strided = torch.empty(2, 3, 4, 4, device="meta").to(memory_format=torch.channels_last)
+    stage.begin([whole(strided, stepped=True)])
+    assert [one() is not None for one in dense] == [True]
+    stage.finish()
+    assert [one() is not None for one in dense] == [False]
 
 
 def test_buffers_are_kept_from_save_to_save(tmp_path: Path) -> None:

@@ -137,6 +137,23 @@ def test_so_many_stay_and_what_never_became_one_goes(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "far")) == ["notes", "step-00000003-00000003", "step-00000004-00000004"]
 
 
+def test_what_was_given_up_takes_no_room_from_what_may_arrive(tmp_path: Path) -> None:
+    """It goes before the next one is brought: on a full disk no commit would come that removes it."""
+    half = tmp_path / "far" / "step-00000001-00000000"
+    half.mkdir(parents=True)
+    (half / "shard-00000.safetensors").write_bytes(b"half")
+
+    class Full(Target):
+        def put(self, name: str, local: str, may_go_on: Any = lambda: True) -> None:
+            if half.exists():
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().put(name, local, may_go_on)
+
+    target = Full(str(tmp_path / "far"))
+    brought(target, tmp_path / "near", 2)
+    assert [copy.step for copy in target.copies()] == [2]
+
+
 def test_an_address_that_nobody_knows_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(TargetMissing, match="nowhere://x is no address"):
         Target("nowhere://x")
@@ -247,6 +264,22 @@ def test_what_is_here_is_not_fetched_and_what_is_torn_here_is(memory: str, tmp_p
     verify(path)
 
 
+def test_what_does_not_fit_here_takes_no_room_from_the_next_save(memory: str, tmp_path: Path) -> None:
+    class Small(Files):
+        def fsync(self, fd: int) -> None:
+            if os.readlink(f"/proc/self/fd/{fd}").endswith(".shard-00001.safetensors.tmp"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().fsync(fd)
+
+    said: list[str] = []
+    path = brought(Target(memory), tmp_path, 3)
+    shutil.rmtree(path)
+    assert fetch_nearest(Small(), str(tmp_path), [Target(memory)], None, said.append) == ""
+    assert "No space left on device" in said[0]
+    assert os.listdir(tmp_path) == []
+    assert fetch_nearest(Files(), str(tmp_path), [Target(memory)], None, said.append) == path
+
+
 def test_a_limit_and_what_was_set_aside_are_obeyed(memory: str, tmp_path: Path) -> None:
     manager, _, _ = trained(tmp_path, [memory], durable_keep=9)
     for step in (1, 2, 3):
@@ -266,6 +299,43 @@ def test_a_limit_and_what_was_set_aside_are_obeyed(memory: str, tmp_path: Path) 
     resumed = manager.load(resume_before_step=2)
     assert resumed is not None
     assert resumed.step == 1
+    manager.close()
+
+
+def test_what_was_set_aside_comes_from_nowhere_when_the_directory_is_lost(memory: str, tmp_path: Path) -> None:
+    """The corrupted steps 2 and 3 neither come back nor push out what was saved since."""
+    manager, _, _ = trained(tmp_path / "near", [memory])
+    for step in (1, 2, 3):
+        manager.save(step)
+        eventually_sync(
+            lambda step=step: Target(memory).copies()[:1] and Target(memory).copies()[0].step == step, WAIT_S
+        )
+    manager.close()
+    manager, _, _ = trained(tmp_path / "near", [memory], durable_keep=2)
+    assert manager.load(resume_before_step=2) is not None
+    assert [copy.step for copy in Target(memory).copies()] == [1]
+    kept = Target(memory).names()
+    manager.save(2)
+    manager.close()
+    assert [copy.step for copy in Target(memory).copies()] == [2, 1]
+    assert set(kept[1:]) < set(Target(memory).names()), "for people to look at"
+    shutil.rmtree(tmp_path / "near")
+    manager, _, _ = trained(tmp_path / "near", [memory])
+    resumed = manager.load()
+    assert resumed is not None
+    assert resumed.step == 2
+    manager.close()
+
+
+def test_one_place_is_not_given_twice(memory: str, tmp_path: Path) -> None:
+    """Files would be emptied while they are read."""
+    near = tmp_path / "near"
+    near.mkdir()
+    (tmp_path / "link").symlink_to(near)
+    for twice in ([str(near)], [f"file://{tmp_path}/link/"], [memory, f"{memory}/"]):
+        with pytest.raises(ValueError, match="is the directory itself or another of the targets"):
+            trained(near, twice)
+    manager, _, _ = trained(near, [str(near / "far"), memory])
     manager.close()
 
 

@@ -1,5 +1,6 @@
 """Replicas compared: who holds what alike, what is told, and that training is never disturbed."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ckpt_worlds import Ranks, build, train  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from rankpulse.core import checksums, slot, slot_checks  # noqa: E402
 from rankpulse.core.checksums import Row, Told  # noqa: E402
@@ -138,6 +141,32 @@ def test_a_model_of_which_nobody_holds_a_copy_is_refused() -> None:
         ReplicaGuard(torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="every_steps is 0"):
         ReplicaGuard(torch.nn.Linear(2, 2), replicas=(0, 1), every_steps=0)
+
+
+@pytest.fixture
+def world_of_two() -> Iterator[None]:
+    """This process is rank 0 of two, as far as torch can tell; nobody is spoken with."""
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("world_of_two")
+def test_what_ddp_was_told_to_ignore_is_each_ranks_own() -> None:
+    """Experts differ between the ranks of a healthy job."""
+    net = torch.nn.ModuleDict({"shared": torch.nn.Linear(3, 3), "expert": torch.nn.Linear(3, 3)})
+    ignored = ["expert.weight", "expert.bias"]
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(net, ignored)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    [group] = groups(model, [optimizer])
+    assert {name.split(".")[-2] for name in group.names if name.startswith("module")} == {"shared"}
+    assert len(group.names) == 6, "weight and bias, and two moments of each"
+    [whole] = groups(model, [optimizer], replicas=(0, 1))
+    assert len(whole.names) == 12, "who names the ranks means all of it"
 
 
 def test_what_goes_wrong_is_said_once_and_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,10 +26,11 @@ class Companion:
     def begin(self, model: Any, optimizer: Any, scheduler: Any) -> int:
         """All is built and nothing trained: load. The step that the job goes on from, 0: a fresh start."""
         self._pulse = attach()
-        extra = dict(self._settings.pop("extra", None) or {})
+        extra = dict(self._settings.get("extra") or {})
         extra |= {"data": self.data} if self.data is not None else {}
+        settings = self._settings | {"extra": extra}
         self._manager = CheckpointManager(
-            self._directory, model=model, optimizer=optimizer, scheduler=scheduler, extra=extra, **self._settings
+            self._directory, model=model, optimizer=optimizer, scheduler=scheduler, **settings
         )
         self._guard = self._guard_of(model) if self._guard_of is not None else None
         self.resumed = self._manager.load()

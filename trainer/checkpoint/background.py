@@ -7,6 +7,7 @@ is no checkpoint; one that ends in order waits for it, for a while.
 import atexit
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -57,32 +58,42 @@ class Background:
         """Copy, and write what was copied; none is going on. stood_s: what this takes of the training's time is in
         it. An error of the copying is told to all ranks by the writer thread, like any other."""
         trouble: list[Exception] = []
-        try:
-            begun = begun.moved(self._stage.begin(begun.slices()))
-        except Exception as error:
-            trouble.append(error)
 
         def ready() -> None:
             self._stage.finish()
             if trouble:
                 raise trouble[0]
 
+        try:
+            try:
+                begun = begun.moved(self._stage.begin(begun.slices()))
+            except Exception as error:
+                trouble.append(error)
+            self._write(directory, begun, how, ready, stood_s)
+        except BaseException:  # a person's Ctrl-C: no writer will let the next step of an optimizer go on
+            if not self.busy:
+                self._stage.give_up()
+            raise
+
+    def _write(
+        self, directory: str, begun: Begun, how: How, ready: Callable[[], None], stood_s: Callable[[], float]
+    ) -> None:
         assert self._together is not None
         save, stood = Save(directory, begun, self._together, how), stood_s()
         self._saved, self._error = None, None
         about = (save, ready, begun.step, stood)
-        thread = threading.Thread(target=self._run, args=about, name="rankpulse-checkpoint", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=about, name="rankpulse-checkpoint", daemon=True)
         try:
-            thread.start()
+            self._thread.start()
         except RuntimeError:  # no thread is to be had: the other ranks speak all the same, so training waits for once
+            self._thread = None
             self._run(*about)
-        else:
-            self._thread = thread
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the one that is going on; whether it is over."""
         if self._thread is not None:
-            self._thread.join(timeout_s)
+            with suppress(RuntimeError):  # it was never started: somebody has broken that off
+                self._thread.join(timeout_s)
         return not self.busy
 
     def surface(self, *, failures: bool = False) -> Saved | None:

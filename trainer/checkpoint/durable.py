@@ -8,7 +8,7 @@ all is there. Nothing here is waited for by a step, and no trouble of a target i
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -96,6 +96,8 @@ class Lane:
         name, manifest = os.path.basename(path), reader.read_manifest(path)
         parts = parts_of(manifest, self.how.nodes)
         mine = parts[self.how.node]
+        if self.how.node == 0:  # what was given up takes no room from what may arrive
+            self._clear(name, {copy.name for copy in self.target.copies()})
         seen: Any = None
         since = self.how.clock()
         while True:
@@ -126,8 +128,15 @@ class Lane:
         self.target.commit(name, files)
         copies = [copy.name for copy in self.target.copies()]
         stay = {*copies[: max(1, self.how.keep)], name}
+        for other in copies:
+            if other not in stay:
+                self.target.remove(other)
+        self._clear(name, stay)
+
+    def _clear(self, name: str, copies: Container[str]) -> None:
+        """Remove what was begun before `name` and never became a copy: nobody but this node would make it one."""
         for other in self.target.names():
-            if other not in stay and (other in copies or step_of(other) < step_of(name)):  # what never became one, too
+            if other not in copies and step_of(other) < step_of(name) and not self.target.withdrawn(other):
                 self.target.remove(other)
 
 

@@ -29,7 +29,7 @@ from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
-from rankpulse.trainer.checkpoint.nearest import fetch_nearest
+from rankpulse.trainer.checkpoint.nearest import fetch_nearest, withdraw_aside
 from rankpulse.trainer.checkpoint.parts import NAME_MAX
 from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, begun, save_sharded
 from rankpulse.trainer.checkpoint.staging import Stage
@@ -97,6 +97,7 @@ class CheckpointManager:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
         _check_beside(when_busy, durable, durable_writers, durable_keep)
         self._directory = os.path.abspath(os.fspath(directory))
+        self._targets = _targets(self._directory, durable)
         self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
         self._together = this_world() if together is None else together
         self._ours = together is None
@@ -125,7 +126,6 @@ class CheckpointManager:
         self._background = Background(self._stage, others, self._saved_beside, self._failed_beside)
         if async_save:
             self._background.open()
-        self._targets = [Target(url) for url in durable]
         self._durable_wait_s = durable_wait_s
         self._durable = self._bringing(durable_writers, keep_last if durable_keep is None else durable_keep)
 
@@ -152,6 +152,8 @@ class CheckpointManager:
         with self._phase():
             self._fetch(where)
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
+            if self._together.rank == 0:
+                withdraw_aside(self._directory, self._targets, say)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
             self._limit = resumed.resume_before_step
@@ -463,6 +465,16 @@ def _check_beside(when_busy: str, durable: Sequence[str], writers: int, keep: in
     for name, value in (("durable_writers", writers), ("durable_keep", 1 if keep is None else keep)):
         if type(value) is not int or value < 1:
             raise ValueError(f"{name} is {value!r}: give a whole number from 1 on")
+
+
+def _targets(directory: str, durable: Sequence[str]) -> list[Target]:
+    """Raises ValueError for a place that is given twice: files would be written over while they are read."""
+    found = [Target(url) for url in durable]
+    places = [os.path.realpath(directory), *(target.place for target in found)]
+    twice = next((target.url for at, target in enumerate(found, 1) if target.place in places[:at]), "")
+    if twice:
+        raise ValueError(f"durable has {twice}, which is the directory itself or another of the targets")
+    return found
 
 
 def _positive(value: Any) -> bool:

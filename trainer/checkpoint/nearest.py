@@ -4,6 +4,7 @@ What is fetched lands in the local directory as if it had been saved there: file
 manifest last. The load then verifies it like any other. On rank 0; the directory is shared.
 """
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.manifest import MANIFEST
 from rankpulse.trainer.checkpoint.target import Copy, Target
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 TRIED_MAX: Final = 5  # copies that cannot be fetched, until it is left to what is local
 
 
@@ -28,7 +30,7 @@ def fetch_nearest(
     and no target can be looked at: that is no fresh start.
     """
     listing = reader.scan(directory)
-    aside = {os.path.basename(path).removeprefix(reader.ASIDE) for path in listing.aside}
+    aside = _aside(listing)
     here = [found.step for found in listing.committed if (limit is None or found.step < limit) and whole(found.path)]
     offered, troubles = _offered(targets)
     for trouble in troubles:
@@ -47,11 +49,34 @@ def fetch_nearest(
         try:
             path = _fetched(files, directory, copy, target)
         except Exception as error:  # its file system's own; another copy may do
+            if isinstance(error, OSError) and error.errno in FULL:
+                _given_up(files, os.path.join(directory, copy.name))
             say(f"{copy.name} could not be fetched from {target.url}: {type(error).__name__}: {error}")
         else:
             say(f"{copy.name} was fetched from {target.url}")
             return path
     return ""
+
+
+def withdraw_aside(directory: str, targets: Sequence[Target], say: Callable[[str], None]) -> None:
+    """What was set aside here is no copy there any more: else it would come back when this directory is lost, and be
+    counted among those that stay. Never raises; the next load tries again."""
+    try:
+        aside = _aside(reader.scan(directory))
+    except NothingVerified:
+        return
+    for target in targets if aside else ():
+        try:
+            gone = [name for name in target.names() if name in aside and target.withdraw(name)]
+        except Exception as error:  # its file system's own
+            say(f"what was set aside stays a copy at {target.url}: {type(error).__name__}: {error}")
+        else:
+            for name in gone:
+                say(f"{name} was set aside, and is no copy at {target.url} any more: it is kept there")
+
+
+def _aside(listing: reader.Listing) -> set[str]:
+    return {os.path.basename(path).removeprefix(reader.ASIDE) for path in listing.aside}
 
 
 def _offered(targets: Sequence[Target]) -> tuple[list[tuple[Copy, Target]], list[str]]:
@@ -83,3 +108,9 @@ def _fetched(files: Files, directory: str, copy: Copy, target: Target) -> str:
             files.unlink(local)
             raise OSError(f"{file} has {written.bytes} bytes there and {copy.files[file]} were expected")
     return path
+
+
+def _given_up(files: Files, path: str) -> None:
+    """What was fetched of it takes no room from the next save. Elsewhere it stays: the next load goes on from it."""
+    if not os.path.exists(os.path.join(path, MANIFEST)):
+        writer.abandon(files, path)

@@ -8,6 +8,7 @@ it. On CUDA devices a stream of our own copies into pinned memory, and a step ma
 The buffers are kept from save to save.
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from threading import Event, Lock
@@ -91,10 +92,12 @@ class Stage:
     def _clear(self) -> None:
         self._now: dict[Any, Pairs] = {}  # by device
         self._later: dict[Any, Pairs] = {}
+        self._flying: list[Pairs] = []  # held: memory that is freed would be given away while it is still read
         self._versions: list[tuple[Any, int]] = []
         self._events: list[tuple[Any, Any]] = []  # of CUDA devices: that all copies are made
         self._copied = Event()
-        self._judged = self._torn = False
+        self._judged, self._trouble = False, ""  # why these copies are worth nothing
+        self._process = os.getpid()
 
     def begin(self, slices: Iterable[Slice]) -> dict[Slice, Slice]:
         """Where each slice is copied to; what may change at any time is copied when this returns."""
@@ -107,7 +110,8 @@ class Stage:
                 self._copy(device, pairs)
             for device in list(self._later):
                 if device.type != "cpu":
-                    self._copy(device, self._later.pop(device), waited_for=False)
+                    self._flying.append(self._later.pop(device))
+                    self._copy(device, self._flying[-1], waited_for=False)
         self._versions = [(one.living, version) for one in slices if (version := _version(one)) is not None]
         return found
 
@@ -134,13 +138,20 @@ class Stage:
 
     def before_update(self) -> None:
         """Returns when an update cannot tear the copies any more. Without a save under way it does nothing."""
-        if self._copied.is_set() or not (self._later or self._events):
-            return
+        if self._copied.is_set() or not (self._later or self._events) or self._process != os.getpid():
+            return  # a forked child has memory of its own, and nobody who copies
         if self._later:
             self._copied.wait()
         self._judge()
         for device, event in self._events:
             torch.cuda.current_stream(device).wait_event(event)
+
+    def give_up(self) -> None:
+        """Nobody may wait for these copies any more: `begin`, or what follows it, was broken off."""
+        self._trouble = "the save was broken off"
+        self._later, self._now, self._events = {}, {}, []
+        self.arena = Arena()  # a device may still write into the one before
+        self._copied.set()
 
     def finish(self) -> None:
         """Make the copies that are left. When it returns all are made; raises SaveFailed when one may be torn."""
@@ -153,9 +164,9 @@ class Stage:
             self._judge()
         finally:
             self._copied.set()  # whatever happened: nobody waits for ever
-            self._later, self._now, self._events = {}, {}, []  # and nothing of the program is held any longer
-        if self._torn:
-            raise SaveFailed(TORN)
+            self._later, self._now, self._flying, self._events = {}, {}, [], []  # nothing of the program is held longer
+        if self._trouble:
+            raise SaveFailed(self._trouble)
 
     def _make(self, pairs: Pairs) -> None:
         pairs.make()
@@ -165,7 +176,8 @@ class Stage:
         with self._lock:
             if not self._judged:
                 self._judged = True
-                self._torn = any(living._version != version for living, version in self._versions)
+                if any(living._version != version for living, version in self._versions):
+                    self._trouble = TORN
                 self._versions = []
 
 

@@ -18,6 +18,7 @@ from rankpulse.trainer.checkpoint.errors import CheckpointError
 from rankpulse.trainer.checkpoint.manifest import MANIFEST
 
 UPLOAD: Final = "upload.json"
+ASIDE_UPLOAD: Final = "upload.aside.json"  # what is called so was a copy, and is kept for people alone
 UPLOAD_SCHEMA: Final = 1
 PIECE: Final = 8 << 20  # bytes at once
 _MAX_BYTES: Final = 64 << 20  # of upload.json
@@ -54,6 +55,12 @@ class Target:
         except (ValueError, TypeError) as error:
             raise TargetMissing(f"{url} is no address that fsspec knows: {error}") from None
 
+    @property
+    def place(self) -> str:
+        """The same for two addresses of one place."""
+        kinds = [self._fs.protocol] if isinstance(self._fs.protocol, str) else [*self._fs.protocol]
+        return os.path.realpath(self._root) if "file" in kinds else f"{kinds[0]}://{self._root.rstrip('/')}"
+
     def copies(self) -> list[Copy]:
         """The complete ones, newest step first."""
         names = [name for name in self._listed(self._root) if _NAME.fullmatch(name)]
@@ -79,6 +86,19 @@ class Target:
         said = {"schema_version": UPLOAD_SCHEMA, "name": name, "files": dict(files)}
         with self._fs.open(self._path(name, UPLOAD), "wb") as into:
             into.write(json.dumps(said, separators=(",", ":")).encode())
+
+    def withdraw(self, name: str) -> bool:
+        """It is no copy any more, and stays for people to look at. Whether it was one."""
+        if UPLOAD not in self.arrived(name):
+            return False
+        said = self._fs.cat_file(self._path(name, UPLOAD))
+        with self._fs.open(self._path(name, ASIDE_UPLOAD), "wb") as into:
+            into.write(said)
+        self._fs.rm_file(self._path(name, UPLOAD))
+        return True
+
+    def withdrawn(self, name: str) -> bool:
+        return ASIDE_UPLOAD in self.arrived(name)
 
     def pieces(self, copy: Copy, file: str) -> Iterator[bytes]:
         """The bytes of one file of a copy."""

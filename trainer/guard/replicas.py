@@ -39,9 +39,10 @@ def groups(model: Any, optimizers: Sequence[Any] = (), replicas: Sequence[int] |
     Raises ValueError where nothing says who holds a plain model alike.
     """
     everywhere = tuple(sorted(replicas)) if replicas is not None else _of_ddp(model)
+    alone = _left_to_ranks(model) if replicas is None else set()
     found: dict[tuple[int, ...], Group] = {}
-    for name, tensor in _named(model, optimizers):
-        members = _of_mesh(tensor) if _is_dtensor(tensor) else everywhere
+    for name, tensor, parameter in _named(model, optimizers):
+        members = _of_mesh(tensor) if _is_dtensor(tensor) else None if parameter in alone else everywhere
         if replicas is not None:
             members = everywhere
         if members is None or len(members) < 2:
@@ -52,18 +53,18 @@ def groups(model: Any, optimizers: Sequence[Any] = (), replicas: Sequence[int] |
     return sorted(found.values(), key=lambda group: (-group.bytes, group.members))
 
 
-def _named(model: Any, optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Parameters, and what an optimizer has of the shape of one."""
+def _named(model: Any, optimizers: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Parameters, and what an optimizer has of the shape of one: its name, itself, and the parameter."""
     names: dict[Any, str] = {}
     for name, parameter in model.named_parameters():
         names[parameter] = name
-        yield name, parameter
+        yield name, parameter, parameter
     for at, optimizer in enumerate(optimizers):
         for parameter, state in getattr(optimizer, "state", {}).items():
             for key in sorted(state, key=str):
                 value = state[key]
                 if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                    yield f"{at}.{names.get(parameter, '?')}.{key}", value
+                    yield f"{at}.{names.get(parameter, '?')}.{key}", value, parameter
 
 
 def _is_dtensor(tensor: Any) -> bool:
@@ -87,3 +88,14 @@ def _of_ddp(model: Any) -> tuple[int, ...] | None:
         if isinstance(module, DistributedDataParallel):
             return tuple(sorted(dist.get_process_group_ranks(module.process_group)))
     return None
+
+
+def _left_to_ranks(model: Any) -> set[Any]:
+    """Parameters that DDP was told to ignore (experts, mostly): each rank has its own."""
+    every = (module for module in model.modules() if isinstance(module, DistributedDataParallel))
+    return {
+        parameter
+        for ddp in every
+        for name, parameter in ddp.module.named_parameters()
+        if name in getattr(ddp, "parameters_to_ignore", ())
+    }
