@@ -167,14 +167,15 @@ class Site:
 
     def __init__(self) -> None:
         self.vitals, self.alive, self.ready, self.url, self.kind = Vitals(), "", "", "", ""
+        self.state = dict(STATE)
         self.vitals.store = StoreStatus("3.5.9", 1000, 7, True, ("NOSPACE",))
         self.vitals.actions["create", "done"] += 2
         self.vitals.posts["pager", "failed"] += 3
         self.pages = Pages(
-            state=lambda: STATE,
+            state=lambda: self.state,
             alive=lambda: self.alive,
             ready=lambda: self.ready,
-            registry=registry(lambda: STATE, self.vitals),
+            registry=registry(lambda: self.state, self.vitals),
         )
 
     async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
@@ -369,6 +370,22 @@ async def test_who_does_not_ask_for_openmetrics_gets_the_classic_text(site: Site
     assert {row.labels["class"] for row in buckets} == set(CLASSES)
 
 
+async def test_a_metric_that_cannot_be_made_is_left_out_counted_and_told_once(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others stand: what is missing must not blind every alert."""
+    whole = {family.name for family in text_string_to_metric_families((await site.get("/metrics"))[1])}
+    site.state["ledger"] = {**STATE["ledger"], "trend": {"verdict": "rising"}}
+    gone = {"rankpulse_failure_trend_p_ratio", "rankpulse_failure_trend_beta"}
+    for accept in ("text/plain", "application/openmetrics-text"):
+        _, text = await site.get("/metrics", accept)
+        parse = openmetrics_families if "open" in accept else text_string_to_metric_families
+        families = {family.name: family for family in parse(text)}
+        assert whole - families.keys() == gone
+        assert families["rankpulse_monitor_metrics_missing"].samples[0].value == len(gone)
+    assert len([line for line in caplog.messages if "cannot be made" in line]) == len(gone)
+
+
 async def test_it_tells_of_its_own_health(site: Site) -> None:
     site.vitals.tick_s.observe(0.02)
     _, text = await site.get("/metrics")
@@ -401,7 +418,7 @@ def test_of_nodes_at_which_nobody_looked_nothing_is_told() -> None:
 
 def test_incidents_of_every_class_count_from_zero() -> None:
     """A counter that is born at 1 has not grown, for Prometheus."""
-    assert {*diagnosis.STANDSTILLS, *diagnosis.DEATHS} <= set(CLASSES)
+    assert {*diagnosis.STANDSTILLS, *diagnosis.DEATHS, diagnosis.SILENT_CORRUPTION} <= set(CLASSES)
 
 
 def test_every_metric_of_the_catalogue_has_a_source() -> None:
