@@ -210,7 +210,7 @@ class OnCall:
 
 def _path(request: web.Request) -> str:
     """As the browser asked for it, so that a name keeps its escapes."""
-    return request.raw_path.partition("?")[0][:ADDRESS_MAX]
+    return request.rel_url.raw_path[:ADDRESS_MAX]
 
 
 def _html(request: web.Request, raw: bytes, squeezed: bytes, status: int) -> web.Response:
