@@ -6,10 +6,11 @@ from typing import Final
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import todo
+from rankpulse.core.announcing import calls
 from rankpulse.core.glance import Glance
 from rankpulse.core.incident_words import cascade, culprits_in_words, headline, sureness
 from rankpulse.core.naming import names_in_words
-from rankpulse.core.policy import DRAIN, NONE, OBSERVE, PAGE, STOP, WAIT
+from rankpulse.core.policy import DRAIN, NONE, WAIT
 from rankpulse.core.records import Finding, Incident
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.monitor.page.about import About
@@ -38,7 +39,7 @@ RUNBOOKS: Final = {  # by class; what is not here pages by its action
 
 def urgent(i: Incident) -> int:
     """0: a person is needed; 1: rankpulse acts; 2: it was planned, or passes by itself."""
-    if i.action in (PAGE, OBSERVE, STOP):
+    if calls(i):
         return 0
     return 2 if i.action in (DRAIN, WAIT, NONE) else 1
 

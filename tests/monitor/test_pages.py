@@ -312,6 +312,15 @@ async def test_open_incidents_are_named_and_stand_on_their_rung(site: Site) -> N
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("action", "rung", "waits"), [("stop", "", 1), ("restart", "page", 1), ("restart", "webhook", 0), ("wait", "", 0)]
+)
+def test_whatever_calls_for_a_person_is_counted_as_paging(action: str, rung: str, waits: int) -> None:
+    one = {**STATE["incidents"][1], "action": action, "rung": rung}
+    counted = dict(SOURCES["rankpulse_incidents_paging"]({"incidents": [one]}, Vitals()))
+    assert counted[("worker_dead",)] == waits
+
+
 def test_at_most_fifty_incidents_are_named_the_newest() -> None:
     one = STATE["incidents"][1]
     many = {"incidents": [{**one, "id": f"i{n}", "opened_at": float(n)} for n in range(80)]}

@@ -418,3 +418,26 @@ def test_headings_step_down_one_by_one(night: Fleet) -> None:
         assert levels[0] == 1, path
         assert levels.count(1) == 1, path
         assert all(after <= before + 1 for before, after in pairwise(levels)), path
+
+
+def test_what_was_done_in_vain_calls_for_a_person_and_what_is_over_is_told_so(night: Fleet) -> None:
+    """The last rung of the ladder leaves the action as it was: a page that says 'acting' then would be wrong."""
+    told = glance(night.engine, night.now, UTC + night.now, Standings())
+    acting = next(i for i in told.open if i.klass == "node_dead")
+    tried = msgspec.structs.replace(acting, rung="page")
+    over = msgspec.structs.replace(
+        acting, id="i0", state="closed", outcome="recovered", action="wait", action_reason="it may pass"
+    )
+
+    def at(*open_: r.Incident) -> dict[str, str]:
+        odd = replace(told, open=open_, closed=(over,))
+        pieces, _ = Views(night.engine, complain).pieces("/", odd, ABOUT)
+        return {piece.id: words(piece.html) for piece in pieces}
+
+    assert "rankpulse is acting" in at(acting)["verdict"]
+    page = at(tried)
+    assert "needs a person: all that rankpulse may do was done, and no round has followed" in page["verdict"]
+    assert "did all that it may, in vain, and called a person" in page["undone"]
+    assert "nothing yet" not in page["incidents"]
+    assert "waited for it to pass (over: recovered)" in page["undone"]
+    assert "does nothing yet" not in page["undone"]

@@ -248,6 +248,7 @@ def test_many_tabs_load_and_those_that_nobody_sees_hold_no_connection(chromium: 
     """A browser opens six connections to one address: the seventh page would never come."""
     world, first = fleet(), chromium.current_window_handle
     with served(world) as site:
+        chromium.set_page_load_timeout(20)
         try:
             chromium.get(site.url)
             eventually_sync(lambda: live(chromium) == "live", 10, "the stream")
@@ -265,6 +266,7 @@ def test_many_tabs_load_and_those_that_nobody_sees_hold_no_connection(chromium: 
             site.stop()
             eventually_sync(lambda: chromium.title.startswith("✕ NOT LIVE: "), 10, "that its tab says so")
         finally:
+            chromium.set_page_load_timeout(300)
             for handle in [handle for handle in chromium.window_handles if handle != first]:
                 chromium.switch_to.window(handle)
                 chromium.close()
