@@ -178,7 +178,7 @@ def _store(told: Glance, about: About) -> Line:
 
 def _heard(told: Glance) -> Line:
     nodes = list(told.nodes())
-    silent = [node for node in nodes if node.state in (ns.LOST, ns.SUSPECTED, ns.LATE)]
+    silent = [node for node in nodes if node.state in ns.UNHEARD]
     if not silent:
         return Line("fine", "beats", f"all of {many(len(nodes), 'node')} on time")
     return Line("doubt", "beats", f"{len(silent)} of {many(len(nodes), 'node')} late or silent")

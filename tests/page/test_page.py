@@ -441,3 +441,24 @@ def test_what_was_done_in_vain_calls_for_a_person_and_what_is_over_is_told_so(ni
     assert "nothing yet" not in page["incidents"]
     assert "waited for it to pass (over: recovered)" in page["undone"]
     assert "does nothing yet" not in page["undone"]
+
+
+def test_a_run_of_which_nothing_is_heard_does_not_pass_for_going_on() -> None:
+    """Too many nodes are silent for an incident of its own: its figures are old all the same."""
+    world = fleet()
+    own = [f"{rack}{number:02}" for rack in "abc" for number in range(1, 9)]
+    world.silent.update(own)
+    world.machines.update(dict.fromkeys(own, ev.SILENT))
+    world.run(20)
+    assert not [i for i in world.incidents() if i.run_uid], "or this shows nothing"
+    told = shown(world)
+    assert "16 nodes of it late or silent" in words(told)
+    assert 'aria-label="goes on"' not in told
+    detail_of = shown(world, "/runs/llama-1f")
+    assert "16 nodes of it late or silent" in words(detail_of)
+    assert 'aria-label="not heard of"' in detail_of
+    world.silent.clear()
+    world.machines.clear()
+    world.run(15)
+    assert "late or silent" not in words(shown(world, "/runs/llama-1f"))
+    assert 'aria-label="goes on"' in shown(world)
