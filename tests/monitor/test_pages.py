@@ -2,14 +2,18 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from prometheus_client import exposition
+from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
+from support import eventually
 
 from rankpulse.core import diagnosis
 from rankpulse.core.catalogue import BUILD, MONITOR, SHARED
@@ -393,6 +397,28 @@ async def test_a_metric_that_cannot_be_made_is_left_out_counted_and_told_once(
         assert whole - families.keys() == gone
         assert families["rankpulse_monitor_metrics_missing"].samples[0].value == len(gone)
     assert len([line for line in caplog.messages if "cannot be made" in line]) == len(gone)
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+async def test_decisions_go_on_while_metrics_are_written_down(
+    site: Site, accept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fleet of thousands of nodes takes a quarter of a second."""
+    began, turned, written = threading.Event(), threading.Event(), list[bool]()
+    module: Any = openmetrics_exposition if "openmetrics" in accept else exposition
+    write = module.generate_latest
+
+    def slowly(told: Any) -> Any:
+        began.set()
+        written.append(turned.wait(5))  # the loop turns meanwhile, or never
+        return write(told)
+
+    monkeypatch.setattr(module, "generate_latest", slowly)
+    asked = asyncio.create_task(site.get("/metrics", accept))
+    await eventually(began.is_set, 10, "that it is written down")
+    turned.set()
+    assert (await asked)[0] == 200
+    assert written == [True]
 
 
 async def test_it_tells_of_its_own_health(site: Site) -> None:
