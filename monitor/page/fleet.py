@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 from rankpulse.core import node_standing as ns
 from rankpulse.core.glance import Glance, Rack
@@ -34,8 +35,8 @@ class Racks:
 
 
 def rack_id(name: str) -> str:
-    """An id of the document; names of racks have only letters that may be in one."""
-    return f"rack-{name}" if name else "rack"
+    """An id of the document. Settings allow few letters; what a record says is anybody's."""
+    return f"rack-{quote(name, safe='')}" if name else "rack"
 
 
 def drawn(rack: Rack) -> Html:

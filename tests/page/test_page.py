@@ -462,3 +462,13 @@ def test_a_run_of_which_nothing_is_heard_does_not_pass_for_going_on() -> None:
     world.run(15)
     assert "late or silent" not in words(shown(world, "/runs/llama-1f"))
     assert 'aria-label="goes on"' in shown(world)
+
+
+def test_racks_of_any_name_have_ids_of_their_own(night: Fleet) -> None:
+    told = glance(night.engine, night.now, UTC + night.now, Standings())
+    racks = tuple(Rack(name, told.racks[0].nodes[n : n + 1]) for n, name in enumerate(("a b", "a\x00", "a\x01", EVIL)))
+    pieces, _ = Views(night.engine, complain).pieces("/", replace(told, racks=racks), ABOUT)
+    ids = re.findall(r' id="(rack[^"]*)"', "".join(piece.html for piece in pieces if not piece.within))
+    assert len(set(ids)) == 4
+    assert not [id_ for id_ in ids if re.search(r"[\s<>&]", id_)]
+    assert set(ids) == {piece.id for piece in pieces if piece.within}, "or the script finds none of them"
