@@ -24,12 +24,16 @@ PER_RACK: Final = 32
 ABOUT: Final = About("mon-a", "bench", leads=True)
 
 
+def complain(part: str, error: Exception) -> None:
+    raise error  # a page that is not whole is not measured
+
+
 class Page:
     """One overview over a fleet, made again and again."""
 
     def __init__(self, nodes: int, ranks: int) -> None:
         self.lot = Lot(nodes, ranks)
-        self.board, self.views = Board("bench"), Views(self.lot.engine)
+        self.board, self.views = Board("bench"), Views(self.lot.engine, complain)
         self.standings = Standings()
         for number in range(nodes):
             name = f"n{number}"

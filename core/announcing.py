@@ -37,6 +37,11 @@ def announced(incident: Incident, targets: Sequence[WebhookTarget]) -> Incident:
     return msgspec.structs.replace(incident, told=(*incident.told, *new)) if new else incident
 
 
+def calls(incident: Incident) -> bool:
+    """Whether it calls for a person: it was left to one, or all that may be done was done in vain."""
+    return incident.action in PAGING or incident.rung == ladder.PAGE
+
+
 def _takes(target: WebhookTarget, event: str, incident: Incident) -> bool:
     """Where `closed` takes a page back, a run that has ended does not: what called for a person still does."""
     calls_on = event == CLOSED and incident.outcome == book_of.RUN_ENDED and target.kind in (ALERTMANAGER, PAGERDUTY)
@@ -47,7 +52,7 @@ def _events(incident: Incident) -> Iterator[str]:
     """An incident that has passed calls for nobody; one whose run has ended may call for somebody all the more."""
     is_over = incident.state == book_of.CLOSED
     if not is_over or incident.outcome == book_of.RUN_ENDED:
-        if incident.action in PAGING or incident.rung == ladder.PAGE:
+        if calls(incident):
             yield PAGE
         if incident.rung == ladder.WEBHOOK and not is_over:
             yield RESTART

@@ -161,6 +161,7 @@ MONITOR: Final = (
     Metric("rankpulse_monitor_blind_seconds", "counter", (), "seconds", "Seconds in which the monitor was blind."),
     Metric("rankpulse_monitor_events", "counter", ("kind",), "", "Events folded, by kind of record."),
     Metric("rankpulse_monitor_refused", "counter", (), "", "Records refused because they could not be read."),
+    Metric("rankpulse_monitor_metrics_missing", "gauge", (), "", "Metrics that are missing here: they cannot be made."),
     Metric("rankpulse_monitor_actions", "counter", ("kind", "result"), "", "Store actions, by result."),
     Metric("rankpulse_monitor_loop_lag_seconds", "gauge", (), "seconds", "How late the monitor's loop last woke up."),
     Metric(

@@ -55,6 +55,7 @@ class Glance:
     racks: tuple[Rack, ...]
     sources: tuple[Source, ...]
     runs: dict[str, dict[str, Any]]
+    unheard: dict[str, int]  # runs that go on -> how many of their nodes are late or silent, where any is
     shares: dict[str, dict[str, Any]]  # of runs that go on: what the ledger says
     open: tuple[Incident, ...]  # the newest first
     closed: tuple[Incident, ...]
@@ -93,6 +94,7 @@ def glance(engine: "Engine", now: float, at: float, standings: Standings) -> Gla
         racks=found,
         sources=tuple(_sources(found)),
         runs={uid: run_figures(engine, run, now) for uid, run in sorted(folder.fleet.runs.items()) if run.rounds},
+        unheard=_unheard(engine, found),
         shares=ledger(engine)["runs"],
         open=tuple(i for i in incidents if i.state == OPEN),
         closed=tuple(i for i in incidents if i.state != OPEN)[:CLOSED_MAX],
@@ -132,6 +134,15 @@ def _broken(engine: "Engine") -> dict[str, list[DeviceFault]]:
     for where, fault in engine.folder.health.causes.items():
         found[where.node].append(fault)
     return found
+
+
+def _unheard(engine: "Engine", found: tuple[Rack, ...]) -> dict[str, int]:
+    silent = {node.node for rack in found for node in rack.nodes if node.state in ns.UNHEARD}
+    if not silent:
+        return {}
+    going = {uid: run for uid, run in engine.folder.fleet.runs.items() if run.rounds and run.open()}
+    counts = {uid: len(silent.intersection(run.current.nodes())) for uid, run in going.items()}
+    return {uid: count for uid, count in counts.items() if count}
 
 
 def _sources(found: tuple[Rack, ...]) -> Iterator[Source]:

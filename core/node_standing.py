@@ -19,6 +19,7 @@ SPARE, BUSY, IDLE = "spare", "busy", "idle"
 STANDINGS: Final = (  # the worst first
     LOST, SUSPECTED, BROKEN, REFUSED, LATE, SICK, MAINTENANCE, DRAINING, CORDONED, LEFT, UNKNOWN, SPARE, BUSY, IDLE,
 )  # fmt: skip
+UNHEARD: Final = frozenset({LOST, SUSPECTED, LATE})
 QUIET: Final = frozenset({SPARE, BUSY, IDLE})  # nothing is to be said of such a node
 _LEVELS: Final = ("broken", "sick", "unknown", "watch")  # of what is found, the worst first
 _TEXT_MAX: Final = 300

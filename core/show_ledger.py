@@ -28,10 +28,10 @@ def ledger(engine: "Engine") -> dict[str, Any]:
         "failures": dict(totals.failures),
         "lost_s": {cause: round(totals.lost_s[cause], 3) for cause in stages.CAUSES},
         "lost_gpu_s": {cause: round(totals.lost_gpu_s[cause], 3) for cause in stages.CAUSES},
-        "node_s": totals.node_s,
-        "gpu_s": totals.gpu_s,
-        "run_s": totals.run_s,
-        "unseen_s": totals.unseen_s,
+        "node_s": round(totals.node_s, 3),  # in another order sums differ by a hair: a counter must not fall
+        "gpu_s": round(totals.gpu_s, 3),
+        "run_s": round(totals.run_s, 3),
+        "unseen_s": round(totals.unseen_s, 3),
         "between_failures_gpu_s": {
             name: {bound: s if math.isfinite(s) else None for bound, s in one._asdict().items()}
             for name, one in totals.between_failures().items()

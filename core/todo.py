@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rankpulse.core import gpu_words
+from rankpulse.core import gpu_words, ladder
 from rankpulse.core.gpu_choice import proposal
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident
@@ -93,11 +93,13 @@ def next_step(i: Incident) -> str:
     """What a person should do now."""
     if i.state == "closed" and (i.outcome != "run_ended" or i.action == "none"):
         return f"nothing: it is over ({i.outcome or 'closed'})"
-    if i.state == "open" and i.action in NOTHING_YET:
+    if i.state == "open" and i.action in NOTHING_YET and i.rung != ladder.PAGE:
         return _start_another(i) or f"nothing yet: {NOTHING_YET[i.action]}"
     advice = _advice(i)
     if i.state == "closed":
         return f"the run has ended; {advice}"
+    if i.rung == ladder.PAGE and i.action in NOTHING_YET:
+        return f"all that rankpulse may do was done, and no round has followed. By hand: {advice}"
     if i.action == "observe" and i.faults and not i.run_uid:
         return f"orders are not armed: `rankpulse arm --reason '…'` lets the monitor keep it out now. By hand: {advice}"
     if i.action == "observe":

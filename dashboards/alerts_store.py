@@ -59,6 +59,14 @@ STORE: Final = (
         "They are skipped: of another version, damaged, or forged. The monitor's log names the keys.",
     ),
     Alert(
+        "RankpulseMetricsMissing",
+        f"{ask('rankpulse_monitor_metrics_missing')} > 0",
+        "1m",
+        WARNING,
+        "monitor {{ $labels.instance }} cannot make {{ $value }} of its metrics",
+        "A bug in rankpulse; its log names them. Alerts that rest on them are silent, whatever happens.",
+    ),
+    Alert(
         "RankpulseDecisionsFail",
         f"sum by (cluster) (increase({ask('rankpulse_monitor_actions', FAILED)}[10m])) > 3",
         "5m",

@@ -142,8 +142,10 @@ def _fast() -> Block:
             ),
             b.graph(
                 "What could they not read?",
-                "Records refused: of another version, damaged, or forged. The log of the monitor names the keys.",
+                "Records refused: of another version, damaged, or forged. The log of the monitor names the keys. "
+                "Metrics missing: those that it cannot make, a bug.",
                 Query(f"max(increase({ask('rankpulse_monitor_refused')}[$__interval]))", "refused"),
+                Query(f"max({ask('rankpulse_monitor_metrics_missing')})", "metrics missing"),
                 bars=True,
                 runbook="RankpulseRecordsRefused",
                 size=(12, 7),

@@ -6,10 +6,11 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, exposition
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from rankpulse.core.addresses import BadAddress, parse_listen
@@ -90,12 +91,17 @@ class Pages:
         return web.Response(text="rankpulse monitor: /state /metrics /healthz /readyz\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        """As OpenMetrics, which can carry exemplars, for who asks for it, as Prometheus does; else as plain text."""
+        """As OpenMetrics, which can carry exemplars, for who asks for it, as Prometheus does; else as plain text.
+
+        Samples are of one moment; to write them down takes as long again, and decisions go on meanwhile.
+        """
+        told = _Collected(list(self._registry.collect()))
         if "application/openmetrics-text" in request.headers.get("Accept", ""):
-            made = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            write: Callable[[Any], bytes] = openmetrics.generate_latest
             kind = openmetrics.CONTENT_TYPE_LATEST
         else:
-            made, kind = exposition.generate_latest(self._registry), exposition.CONTENT_TYPE_PLAIN_0_0_4
+            write, kind = exposition.generate_latest, exposition.CONTENT_TYPE_PLAIN_0_0_4
+        made = await asyncio.to_thread(write, told)
         return web.Response(body=made, headers={"Content-Type": kind, "Vary": "Accept"})
 
     async def _json(self, request: web.Request) -> web.Response:
@@ -106,6 +112,15 @@ class Pages:
 
     async def _readiness(self, request: web.Request) -> web.Response:
         return _verdict(self._ready())
+
+
+class _Collected(NamedTuple):
+    """What a registry has collected, for who writes it down."""
+
+    families: list[Metric]
+
+    def collect(self) -> list[Metric]:
+        return self.families
 
 
 def _why(error: OSError) -> str:

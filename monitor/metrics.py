@@ -1,5 +1,6 @@
 """Metrics computed from the present state at the moment they are asked for; names and help come from the catalogue."""
 
+import logging
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from rankpulse.core import catalogue
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core.catalogue import BUILD, MONITOR
@@ -19,6 +21,8 @@ from rankpulse.monitor.samples import Sample, Source, Traced, View, counted, sin
 from rankpulse.monitor.tallies import Histogram, of_incident
 from rankpulse.monitor.vitals import Vitals
 
+log = logging.getLogger("rankpulse.monitor")
+MISSING: Final = "rankpulse_monitor_metrics_missing"
 OUTCOMES: Final = (d.FINISHED, d.STOPPED_BY_USER, d.FAILED, d.ABANDONED)
 ASKED: Final = ("told", "nothing")
 GATES: Final = ("go", "without", "stop")
@@ -43,18 +47,32 @@ def registry(view: Callable[[], View], vitals: Vitals) -> CollectorRegistry:
 class _Monitor(Collector):
     def __init__(self, view: Callable[[], View], vitals: Vitals) -> None:
         self._view, self._vitals = view, vitals
+        self._complained: set[str] = set()
 
     def describe(self) -> Iterable[Metric]:
         return ()  # known only when asked; also keeps `register` from collecting
 
     def collect(self) -> Iterator[Metric]:
-        view = self._view()
-        for metric in (BUILD, *MONITOR):
-            family = _FAMILIES[metric.type](metric.name, metric.help, labels=metric.labels)
-            samples = SOURCES.get(metric.name)
-            for labels, value in samples(view, self._vitals) if samples else ():
-                _add(family, labels, value)
-            yield family
+        """One that cannot be made is left out and counted, for what it would say must not be guessed."""
+        view, self._vitals.metrics_missing = self._view(), 0
+        for metric in sorted((BUILD, *MONITOR), key=lambda metric: metric.name == MISSING):  # which counts, and is last
+            try:
+                yield self._family(metric, view)
+            except Exception as error:
+                self._vitals.metrics_missing += 1
+                self._complain(metric.name, error)
+
+    def _family(self, metric: catalogue.Metric, view: View) -> Metric:
+        family: Metric = _FAMILIES[metric.type](metric.name, metric.help, labels=metric.labels)
+        for labels, value in SOURCES[metric.name](view, self._vitals):
+            _add(family, labels, value)
+        return family
+
+    def _complain(self, name: str, error: Exception) -> None:
+        """Once for each metric."""
+        if name not in self._complained:
+            self._complained.add(name)
+            log.error("metric %s cannot be made: a bug in rankpulse, please report it", name, exc_info=error)
 
 
 _FAMILIES: Final[Mapping[str, Callable[..., Any]]] = {
@@ -218,6 +236,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_monitor_blind": lambda view, vitals: single(view["blind"]),
     "rankpulse_monitor_blind_seconds": lambda view, vitals: single(view["blind_seconds_total"]),
     "rankpulse_monitor_events": counted(lambda vitals: vitals.events),
+    MISSING: lambda view, vitals: single(vitals.metrics_missing),
     "rankpulse_monitor_refused": lambda view, vitals: single(vitals.refused),
     "rankpulse_monitor_actions": lambda view, vitals: (
         (labels, float(n)) for labels, n in {**dict.fromkeys(ACTIONS, 0), **vitals.actions}.items()

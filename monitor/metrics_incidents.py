@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rankpulse.core import incidents, ladder, policy
+from rankpulse.core import incidents, ladder
+from rankpulse.core.announcing import PAGING
 from rankpulse.core.records import Member
 from rankpulse.monitor.samples import CLASSES, Sample, Source, Traced, View, counted
 from rankpulse.monitor.tallies import SLOW_S, Histogram, of_incident
@@ -32,8 +33,8 @@ def _by_class(wanted: Callable[[Mapping[str, Any]], bool]) -> Source:
 
 
 def _pages(incident: Mapping[str, Any]) -> bool:
-    """Nobody but a person will end it: it is paged, or only observed because orders are not armed."""
-    return is_open(incident) and incident["action"] in (policy.PAGE, policy.OBSERVE)
+    """Nobody but a person will end it: see `announcing.calls`, of which this is the same for a row of the snapshot."""
+    return is_open(incident) and (incident["action"] in PAGING or incident["rung"] == ladder.PAGE)
 
 
 def _opened(view: View, vitals: Vitals) -> Iterator[Sample]:

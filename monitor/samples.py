@@ -35,6 +35,7 @@ CLASSES: Final = (
     v.OOM,
     v.NUMERICAL,
     d.NON_FINITE,
+    d.SILENT_CORRUPTION,
     v.STARTUP_FAILURE,
     d.NODE_DEAD,
     d.SIDECAR_DEAD,

@@ -28,6 +28,7 @@ class Vitals:
     events: Counter[str] = field(default_factory=Counter)  # by kind of record
     actions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (kind, result)
     refused: int = 0
+    metrics_missing: int = 0  # that could not be made when they were asked for last
     loop_lag_s: float = 0.0
     last_turn: float | None = None  # monotonic
     listed: bool = False  # the store's content was seen at least once

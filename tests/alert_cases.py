@@ -22,6 +22,7 @@ HEALTHY = {
     f"rankpulse_monitor_blind{{{M2}}}": OFF,
     f"rankpulse_monitor_blind_seconds_total{{{M1}}}": "3+0x480",
     f"rankpulse_monitor_refused_total{{{M1}}}": "2+0x480",
+    f"rankpulse_monitor_metrics_missing{{{M1}}}": OFF,
     f"rankpulse_monitor_loop_lag_seconds{{{M1}}}": "0.01+0x480",
     f'rankpulse_monitor_actions_total{{{M1}, kind="write", result="failed"}}': OFF,
     f'rankpulse_monitor_actions_total{{{M1}, kind="write", result="done"}}': "0+5x480",
@@ -312,6 +313,12 @@ CASES: list[Case] = [
         {"RankpulseRecordsRefused"},
     ),
     (
+        "a metric cannot be made",
+        {f"rankpulse_monitor_metrics_missing{{{M1}}}": "0x8 1x480"},
+        "6m",
+        {"RankpulseMetricsMissing"},
+    ),
+    (
         "writes fail and fail",
         {f'rankpulse_monitor_actions_total{{{M1}, kind="write", result="failed"}}': "0+1x480"},
         "12m",
@@ -374,6 +381,7 @@ CASES: list[Case] = [
     ("etcd was full", {f"rankpulse_store_alarms{{{M1}}}": "1x8 0x480"}, "5m", set()),
     ("etcd's file is half full", {f"rankpulse_store_db_bytes{{{M1}}}": "1000000000+0x480"}, "12m", set()),
     ("records were refused an hour ago", {f"rankpulse_monitor_refused_total{{{M1}}}": "2x10 3x480"}, "60m", set()),
+    ("a metric could not be made once", {f"rankpulse_monitor_metrics_missing{{{M1}}}": "0x8 1x1 0x480"}, "6m", set()),
     # --- who vanishes
     ("a monitor vanishes from the targets", {f"up{{{M2}}}": "1x20 _x460"}, "16m", {"RankpulseMonitorGone"}),
     ("it vanishes and comes back", {f"up{{{M2}}}": "1x20 _x24 1x460"}, "11m", set()),

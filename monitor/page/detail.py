@@ -1,5 +1,7 @@
 """The page of one incident, what a search found, and a sentence where there is none of that name. Pure."""
 
+from typing import Final
+
 from rankpulse.core import node_standing as ns
 from rankpulse.core.glance import Glance
 from rankpulse.core.incident_sections import sections
@@ -10,6 +12,8 @@ from rankpulse.monitor.page.blocks import ROWS, lines, row
 from rankpulse.monitor.page.html import Child, Html, el
 from rankpulse.monitor.page.incidents import needs, runbook
 from rankpulse.monitor.page.words import SHAPES, clock, link, many, mark, sign
+
+FOUND: Final = 500  # nodes of a search that are listed
 
 
 def incident(i: Incident, found: Finding | None, about: About) -> Html:
@@ -63,7 +67,10 @@ def _alike(kind: str, name: str, told: Glance) -> list[str]:
 def search(name: str, told: Glance) -> Html:
     """Nodes whose names hold these letters."""
     found = [node for node in told.nodes() if name.lower() in node.node.lower()]
-    rows = [el("li", mark(node.state), " ", link("nodes", node.node), f" {SHAPES[node.state].word}") for node in found]
+    shown = found[:FOUND]
+    rows = [el("li", mark(node.state), " ", link("nodes", node.node), f" {SHAPES[node.state].word}") for node in shown]
+    if len(found) > FOUND:
+        rows.append(el("li", f"and {many(len(found) - FOUND, 'more node')}: say more of the name"))
     return el(
         "article",
         el("h1", f"{many(len(found), 'node')} with {name!r}" if name else many(len(found), "node")),

@@ -38,7 +38,7 @@ def _node_facts(engine: "Engine", told: Glance, one: Standing) -> Iterator[tuple
     view = engine.folder.fleet.nodes.get(one.node)
     if view is not None and view.silent_since is not None:
         silence_s = told.now - view.heard_at()
-        yield "silence", f"last heard {span(silence_s)} ago" if math.isfinite(silence_s) else "never heard"
+        yield "silence", f"last heard {span(max(silence_s, 0.0))} ago" if math.isfinite(silence_s) else "never heard"
     if view is not None and view.state is not None:
         yield "machine", f"{view.state.host}, rack {view.state.rack or EM}, agent {view.state.agent_version}"
         yield "watches with", [f"{name}: {how}" for name, how in sorted(view.state.capabilities.items())] or EM

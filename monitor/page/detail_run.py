@@ -25,9 +25,11 @@ def run(engine: "Engine", told: Glance, uid: str, about: About) -> Html | None:
         return None
     hurt = any(i.run_uid == uid for i in told.open)
     level, sign_, word = ("bad", "✕", "incident open") if hurt else ("fine", "■", figures["outcome"])
+    if told.unheard.get(uid) and not hurt:
+        level, sign_, word = "doubt", "?", "not heard of"
     return el(
         "article",
-        el("h1", sign(sign_, level, word), f" {figures['run_id'] or uid}: {_stands(figures, hurt, told)}"),
+        el("h1", sign(sign_, level, word), f" {figures['run_id'] or uid}: {_stands(uid, figures, hurt, told)}"),
         el("dl", [row(key, value) for key, value in _run_facts(engine, uid, figures, told)], class_="facts"),
         _board(about, told.cluster, uid),
         concerning([i for i in (*told.open, *told.closed) if i.run_uid == uid]),
@@ -44,8 +46,10 @@ def _board(about: About, cluster: str, uid: str) -> Html | None:
     return el("p", el("a", "Its dashboard in Grafana", href=where))
 
 
-def _stands(run_: dict[str, Any], hurt: bool, told: Glance) -> str:
-    return runs.state(run_, hurt, told.armed) if run_["outcome"] == "running" else str(run_["outcome"])
+def _stands(uid: str, run_: dict[str, Any], hurt: bool, told: Glance) -> str:
+    if run_["outcome"] != "running":
+        return str(run_["outcome"])
+    return runs.state(run_, hurt, told.armed, told.unheard.get(uid, 0))
 
 
 def _run_facts(engine: "Engine", uid: str, run_: dict[str, Any], told: Glance) -> Iterator[tuple[str, object]]:

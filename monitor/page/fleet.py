@@ -1,7 +1,10 @@
 """The fleet map: racks, in them nodes, on them the GPUs that are not well. Each state has a shape of its own. Pure."""
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Final
+from urllib.parse import quote
 
 from rankpulse.core import node_standing as ns
 from rankpulse.core.glance import Glance, Rack
@@ -20,18 +23,20 @@ class Racks:
     def __init__(self) -> None:
         self._drawn: dict[str, tuple[Rack, Html]] = {}
 
-    def draw(self, racks: tuple[Rack, ...]) -> list[tuple[str, Html]]:
-        """Ids with what they show."""
+    def draw(self, racks: tuple[Rack, ...], part: Callable[[str, Callable[[], Html]], Html]) -> list[tuple[str, Html]]:
+        """Ids with what they show. `part` makes one of an id, or says that it cannot be made."""
         before, self._drawn = self._drawn, {}
         for rack in racks:
             known = before.get(rack.name)
-            self._drawn[rack.name] = known if known is not None and known[0] == rack else (rack, drawn(rack))
+            if known is None or known[0] != rack:
+                known = rack, part(rack_id(rack.name), partial(drawn, rack))
+            self._drawn[rack.name] = known
         return [(rack_id(name), html) for name, (_, html) in self._drawn.items()]
 
 
 def rack_id(name: str) -> str:
-    """An id of the document; names of racks have only letters that may be in one."""
-    return f"rack-{name}" if name else "rack"
+    """An id of the document. Settings allow few letters; what a record says is anybody's."""
+    return f"rack-{quote(name, safe='')}" if name else "rack"
 
 
 def drawn(rack: Rack) -> Html:
@@ -75,7 +80,7 @@ def notable(told: Glance) -> Html:
     rest = len(found) - NOTABLE
     more = el("li", f"and {many(rest, 'more node')}: rankpulse status") if rest > 0 else None
     body: Child = el("ul", rows, more, class_="notable") if rows else el("p", "None.", class_="quiet")
-    return el("section", el("h3", "Nodes to know of"), body, id="notable")
+    return el("section", el("h2", "Nodes to know of"), body, id="notable")
 
 
 def _why(node: Standing) -> str:

@@ -1,18 +1,21 @@
 """Incidents on the page: open ones as cards, the culprit first; those that are over as a list. Pure."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from rankpulse.core import diagnosis as d
 from rankpulse.core import todo
+from rankpulse.core.announcing import calls
 from rankpulse.core.glance import Glance
 from rankpulse.core.incident_words import cascade, culprits_in_words, headline, sureness
 from rankpulse.core.naming import names_in_words
-from rankpulse.core.policy import DRAIN, NONE, OBSERVE, PAGE, STOP, WAIT
+from rankpulse.core.policy import DRAIN, NONE, WAIT
 from rankpulse.core.records import Finding, Incident
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.html import Child, Html, el
+from rankpulse.monitor.page.parts import Parts
 from rankpulse.monitor.page.words import link, many, sign, when
 
 LEVELS: Final = ("bad", "doubt", "out")  # by urgency
@@ -36,7 +39,7 @@ RUNBOOKS: Final = {  # by class; what is not here pages by its action
 
 def urgent(i: Incident) -> int:
     """0: a person is needed; 1: rankpulse acts; 2: it was planned, or passes by itself."""
-    if i.action in (PAGE, OBSERVE, STOP):
+    if calls(i):
         return 0
     return 2 if i.action in (DRAIN, WAIT, NONE) else 1
 
@@ -46,12 +49,19 @@ def ordered(told: Glance) -> list[Incident]:
     return sorted(told.open, key=lambda i: (urgent(i), not i.run_uid, -i.opened_at, i.id))
 
 
-def incidents(told: Glance, about: About) -> Html:
+def incidents(told: Glance, about: About, parts: Parts) -> Html:
     """The first few in full; the others, and what was planned, folded up."""
     found = ordered(told)
     title = el("h2", f"Open incidents ({len(found)})" if found else "Open incidents")
     full = [i for i in found if urgent(i) < PLANNED][:FULL]
-    shown = [card(i, told.findings.get(i.id), about, folded=i not in full) for i in found[:CARDS]]
+    shown = [
+        parts.item(
+            f"i-{i.id}",
+            partial(card, i, told.findings.get(i.id), about, folded=i not in full),
+            link("incidents", i.id, f"{i.id}, {i.klass}"),
+        )
+        for i in found[:CARDS]
+    ]
     rest = [el("li", link("incidents", i.id), f" {i.klass}: {i.summary}") for i in found[CARDS:]]
     body: Child = shown or el("p", "None.", class_="quiet")
     return el("section", title, body, el("ul", rest) if rest else None, id="incidents")

@@ -32,11 +32,13 @@ def _wide(table: Html, name: str) -> Html:
 
 def _row(uid: str, run: dict[str, Any], told: Glance, hurt: bool) -> Html:
     cells = figures(uid, run, told)
-    level = "bad" if hurt else "doubt" if run["pace"]["slower"] or run["stragglers"] else "fine"
-    shape = {"bad": ("✕", "incident open"), "doubt": ("?", "slow"), "fine": ("■", "goes on")}[level]
+    unheard = told.unheard.get(uid, 0)
+    level = "bad" if hurt else "doubt" if unheard or run["pace"]["slower"] or run["stragglers"] else "fine"
+    doubt = "not heard of" if unheard else "slow"
+    shape = {"bad": ("✕", "incident open"), "doubt": ("?", doubt), "fine": ("■", "goes on")}[level]
     name = el("th", sign(shape[0], level, shape[1]), " ", link("runs", uid, run["run_id"] or uid), scope="row")
     told_cells = [el("td", cells[column], data_label=column) for column in COLUMNS[1:-1]]
-    return el("tr", name, told_cells, el("td", state(run, hurt, told.armed), data_label="state"), class_=level)
+    return el("tr", name, told_cells, el("td", state(run, hurt, told.armed, unheard), data_label="state"), class_=level)
 
 
 def figures(uid: str, run: dict[str, Any], told: Glance) -> dict[str, Child]:
@@ -62,9 +64,13 @@ def _step(run: dict[str, Any]) -> Child:
     return [f"{run['step']:,}", el("small", f" +{spread}") if spread else None]
 
 
-def state(run: dict[str, Any], hurt: bool, armed: bool) -> str:
-    """In words; of what may be done about it only what is another than for the cluster."""
+def state(run: dict[str, Any], hurt: bool, armed: bool, unheard: int = 0) -> str:
+    """In words; of what may be done about it only what is another than for the cluster.
+
+    `unheard`: nodes of it that are late or silent: what is shown of them is old.
+    """
     words = ["incident open"] if hurt else []
+    words += [f"{many(unheard, 'node')} of it late or silent"] if unheard else []
     words += [_slow(run)] if _slow(run) else []
     words += [f"{many(len(run['waiting']), 'node')} waiting for a round"] if run["waiting"] else []
     usual = run["mode"] == ("armed" if armed else "observe")

@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote, urlencode
 
 from aiohttp import web
 
 from rankpulse.core.glance import Glance, glance
+from rankpulse.core.keys import NODE_MAX
 from rankpulse.core.node_standing import Standings
 from rankpulse.monitor.clock import Clock
-from rankpulse.monitor.page import detail
+from rankpulse.monitor.page import sight
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.board import Board, Piece, beat
 from rankpulse.monitor.page.compose import Frame, document
-from rankpulse.monitor.page.views import Views
+from rankpulse.monitor.page.views import SEARCH, Views
 from rankpulse.monitor.page.words import path as path_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ BEAT_S: Final = 5.0  # a watcher hears at least so often
 TAKE_S: Final = 10.0  # a watcher that does not take a message for so long is let go
 WATCHERS_MAX: Final = 64
 BOARDS_MAX: Final = 2 * WATCHERS_MAX  # pages that are kept for the next look
+ADDRESS_MAX: Final = 1500  # of a page: a name of which every letter is escaped
+COMPLAINTS_MAX: Final = 100  # errors that are logged
 _ASSETS: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -66,18 +70,22 @@ class OnCall:
         self._assets = {name: files(__package__).joinpath("static", name).read_bytes() for name in _ASSETS}
         self.look = hashlib.sha256(b"".join(self._assets.values())).hexdigest()[:12]
         self._glance: tuple[float, Glance] | None = None
-        self._views, self._standings = Views(engine), Standings()
+        self._views, self._standings = Views(engine, self._complain), Standings()
         self._boards: dict[str, Kept] = {}
         self._born = time.monotonic() - 1.0
         self.watchers, self._pause_s = 0, EVERY_S
-        self._complained = ""
+        self._complained: set[str] = set()
 
     def routes(self) -> list[web.RouteDef]:
         got = {"/": self._page, "/nodes": self._search, "/events": self._events}
         got |= {f"/{kind}/{{name}}": self._page for kind in ("incidents", "nodes", "runs")}
-        told = [web.get(path, handler) for path, handler in got.items()]
+        told = [web.get(path, handler, allow_head=path != "/events") for path, handler in got.items()]
         told += [web.get("/static/{name}", self._asset)]
-        return [*told, *(web.post(path, self._refuse) for path in got if path != "/events")]
+        told += [web.post(path, self._refuse) for path in got if path != "/events"]
+        return [
+            *told,
+            web.get("/{name:.*}", self._page, allow_head=False),
+        ]  # says that there is no such page, and where to go on
 
     # --- what there is to show
 
@@ -90,20 +98,31 @@ class OnCall:
         return self._glance[1]
 
     def board(self, path: str, *, watched: bool = False) -> tuple[Board, bool]:
-        """The page at this path as it is now, and whether there is what it is about; what is not is kept if watched."""
+        """The page at this path as it is now, and whether there is what it is about.
+
+        What was searched for, and what there is not, is kept if it is watched: nobody drives out pages by asking.
+        """
         began = time.monotonic()
         kept = self._boards.pop(path, None)
         if kept is not None and began - kept.made_at < EVERY_S:
             self._boards[path] = kept
             return kept.board, kept.known
         board = kept.board if kept is not None else Board(self._token, self._beyond())
-        pieces, known = self._views.pieces(path, self._look_now(), self._about())
+        pieces, known = self._pieces(path)
         board.update(pieces)
-        if known or watched:
+        if watched or (known and "?" not in path):
             self._boards[path] = Kept(board, known, began)  # the newest last
         while len(self._boards) > BOARDS_MAX:
             del self._boards[next(iter(self._boards))]
         return board, known
+
+    def _pieces(self, path: str) -> tuple[list[Piece], bool]:
+        """A page that cannot be made at all does not end the stream, and must not pass for one that is live."""
+        try:
+            return self._views.pieces(path, self._look_now(), self._about())
+        except Exception as error:
+            self._complain(path, error)
+            return [Piece("verdict", sight.cannot())], False
 
     def _beyond(self) -> int:
         """A version that no board of this life has come to: they count at most twice a second."""
@@ -111,13 +130,19 @@ class OnCall:
 
     def _frame(self, path: str) -> Frame:
         told, about = self._look_now(), self._about()
-        title = f"{told.cluster}: rankpulse" if path == "/" else f"{path.rpartition('/')[2]}: rankpulse {told.cluster}"
+        title = (
+            f"{told.cluster}: rankpulse"
+            if path == "/"
+            else f"{unquote(path.rpartition('/')[2])}: rankpulse {told.cluster}"
+        )
         return Frame(about, told.cluster, title, path, self.look, told.at)
 
     # --- answers
 
     async def _page(self, request: web.Request) -> web.Response:
-        path = _path(request)
+        return self._shown(request, _path(request))
+
+    def _shown(self, request: web.Request, path: str) -> web.Response:
         try:
             (board, known), frame = self.board(path), self._frame(path)
         except Exception as error:
@@ -127,13 +152,14 @@ class OnCall:
 
     async def _search(self, request: web.Request) -> web.Response:
         """A node by its name, or those whose names hold these letters."""
-        name, told = request.query.get("name", "").strip()[:200], self._look_now()
-        if any(node.node == name for node in told.nodes()):
+        name = request.query.get("name", "").strip()[:NODE_MAX]
+        try:
+            exact = any(node.node == name for node in self._look_now().nodes())
+        except Exception:
+            exact = False  # that page cannot be made, and says so
+        if exact:
             raise web.HTTPSeeOther(path_of("nodes", name), headers=HEADERS)
-        board = Board(self._token)
-        board.update([Piece("main-piece", detail.search(name, told))])
-        frame = self._frame("/nodes")
-        return _html(request, *board.document(lambda board: document(frame, board), frame.at), 200)
+        return self._shown(request, f"{SEARCH}?{urlencode({'name': name})}")
 
     async def _asset(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
@@ -152,7 +178,7 @@ class OnCall:
             return web.Response(text=text, status=503, headers={**HEADERS, "Retry-After": "10"})
         self.watchers += 1
         try:
-            return await self._watch(request, request.query.get("view", "/")[:500])
+            return await self._watch(request, request.query.get("view", "/")[:ADDRESS_MAX])
         finally:
             self.watchers -= 1
 
@@ -163,36 +189,28 @@ class OnCall:
         said_at = float("-inf")
         try:
             while request.transport is not None and not request.transport.is_closing():
-                board = self._safe(path)
-                news = board.news(seen, self._clock.utc(), self.look) if board is not None else b""
+                board, _ = self.board(path, watched=True)
+                news = board.news(seen, self._clock.utc(), self.look)
                 if news or time.monotonic() - said_at >= BEAT_S:
                     async with asyncio.timeout(TAKE_S):
                         await answer.write(news or beat(self._clock.utc()))
-                    seen, said_at = board.mark if news and board is not None else seen, time.monotonic()
+                    seen, said_at = board.mark if news else seen, time.monotonic()
                 await asyncio.sleep(EVERY_S)
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
                 request.transport.abort()  # what it did not take is not kept for it
         return answer
 
-    def _safe(self, path: str) -> Board | None:
-        """A page that cannot be made must not end the stream."""
-        try:
-            return self.board(path, watched=True)[0]
-        except Exception as error:
-            self._complain(path, error)
-            return None
-
-    def _complain(self, path: str, error: Exception) -> None:
-        """Once for each error."""
-        if self._complained != repr(error):
-            self._complained = repr(error)
-            log.error("the page %r cannot be made: a bug in rankpulse, please report it", path[:100], exc_info=error)
+    def _complain(self, what: str, error: Exception) -> None:
+        """Once for each error; of errors without end no more than a few."""
+        if repr(error) not in self._complained and len(self._complained) < COMPLAINTS_MAX:
+            self._complained.add(repr(error))
+            log.error("the page: %r cannot be made: a bug in rankpulse, please report it", what[:100], exc_info=error)
 
 
 def _path(request: web.Request) -> str:
     """As the browser asked for it, so that a name keeps its escapes."""
-    return request.raw_path.partition("?")[0][:500]
+    return request.rel_url.raw_path[:ADDRESS_MAX]
 
 
 def _html(request: web.Request, raw: bytes, squeezed: bytes, status: int) -> web.Response:

@@ -28,17 +28,25 @@ def blind(told: Glance, about: About) -> str:
     return about.trouble or told.blind
 
 
-def verdict(told: Glance, about: About) -> Html:
-    """What a person reads from across the room, the worst first."""
+def verdict(told: Glance, about: About, *, title: bool = True) -> Html:
+    """What a person reads from across the room, the worst first. `title`: nothing else is the title of the page."""
     level, words, more = _verdict(told, about)
     shape = {"bad": ("✕", "trouble"), "doubt": ("?", "in doubt"), "fine": ("■", "all well")}[level]
     return el(
         "div",
-        el("p", sign(shape[0], level, shape[1]), " ", words, class_="headline"),
+        el("h1" if title else "p", sign(shape[0], level, shape[1]), " ", words, class_="headline"),
         el("p", more, class_="under"),
         [el("p", sign("?", "doubt", "mind"), " ", note, class_="note") for note in notes(told, about)],
         id="verdict", class_=f"verdict {level}", data_title=_title(level, told),
     )  # fmt: skip
+
+
+def cannot() -> Html:
+    """In place of the verdict where nothing can be said."""
+    words = " This page cannot be made: a bug in rankpulse. What is below is old"
+    head = el("p", sign("✕", "bad", "trouble"), words, class_="headline")
+    under = el("p", "The monitor's log tells it. Look at ", el("code", "rankpulse status"), " or at another monitor")
+    return el("div", head, under, id="verdict", class_="verdict bad")
 
 
 def notes(told: Glance, about: About) -> Iterator[Child]:
@@ -170,7 +178,7 @@ def _store(told: Glance, about: About) -> Line:
 
 def _heard(told: Glance) -> Line:
     nodes = list(told.nodes())
-    silent = [node for node in nodes if node.state in (ns.LOST, ns.SUSPECTED, ns.LATE)]
+    silent = [node for node in nodes if node.state in ns.UNHEARD]
     if not silent:
         return Line("fine", "beats", f"all of {many(len(nodes), 'node')} on time")
     return Line("doubt", "beats", f"{len(silent)} of {many(len(nodes), 'node')} late or silent")

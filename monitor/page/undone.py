@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from rankpulse.core import ladder
 from rankpulse.core.glance import Glance
+from rankpulse.core.incidents import OPEN
 from rankpulse.core.policy import NONE, OBSERVE, PAGE, WAIT
+from rankpulse.core.records import Incident
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.html import Child, Html, el
 from rankpulse.monitor.page.sight import blind
@@ -17,6 +20,8 @@ _NOT_DONE: Final = {
     WAIT: "does nothing yet",
     NONE: "left it alone",
 }
+_IN_VAIN: Final = "did all that it may, in vain, and called a person"
+_OVER: Final = {OBSERVE: "would have restarted, and did not", WAIT: "waited for it to pass"}  # of what is over
 
 
 class Undone(NamedTuple):
@@ -43,12 +48,21 @@ def found(told: Glance, about: About) -> Iterator[Undone]:
         yield Undone("orders no restart in this cluster", "it is not armed: rankpulse arm --reason '…'")
     yield from _runs(told)
     for i in (*told.open, *told.closed):
-        if i.action in _NOT_DONE and (i.action != NONE or i.action_reason):
-            why = i.action_reason or "no reason told"
-            yield Undone([link("incidents", i.id), f" {i.klass}: {_NOT_DONE[i.action]}"], why)
+        if words := _not_done(i):
+            yield Undone([link("incidents", i.id), f" {i.klass}: {words}"], i.action_reason or "no reason told")
     for name, target in told.targets.items():
         if target["dead"]:
             yield Undone(f"did not tell {name} of {target['dead']} events", "given up: rankpulse webhook ls")
+
+
+def _not_done(i: Incident) -> str:
+    """What was left undone about it; "" where nothing was."""
+    if i.state != OPEN:
+        words = _OVER.get(i.action) or _NOT_DONE.get(i.action, "")
+        return f"{words} (over: {i.outcome or i.state})" if words and (i.action != NONE or i.action_reason) else ""
+    if i.rung == ladder.PAGE and i.action not in _NOT_DONE:
+        return _IN_VAIN
+    return _NOT_DONE.get(i.action, "") if i.action != NONE or i.action_reason else ""
 
 
 def _runs(told: Glance) -> Iterator[Undone]:

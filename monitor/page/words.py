@@ -25,7 +25,12 @@ SHAPES: Final[dict[str, Shape]] = {
     ns.BROKEN: Shape("▲", "bad", "broken GPU", "a GPU or its links are broken"),
     ns.REFUSED: Shape("!", "bad", "kept out", "its own look before a round found something"),
     ns.SUSPECTED: Shape("?", "doubt", "suspect", "it missed its deadline, and is looked at"),
-    ns.LATE: Shape("~", "doubt", "late", "no beats, but something else speaks for it"),
+    ns.LATE: Shape(
+        "~",
+        "doubt",
+        "late",
+        "no beats, and a reason not to give it up: something speaks for it, or too many are silent",
+    ),
     ns.SICK: Shape("△", "doubt", "sick GPU", "a GPU works, and is likely to fail"),
     ns.MAINTENANCE: Shape("M", "out", "maintenance", "a person works on it"),
     ns.DRAINING: Shape("↓", "out", "draining", "its job leaves it after the next checkpoint"),

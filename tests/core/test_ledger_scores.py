@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from silence_world import SilenceWorld
 
 from rankpulse.core import ledger_lines
 from rankpulse.core import records as r
@@ -11,6 +12,7 @@ from rankpulse.core.ledger_book import LedgerBook
 from rankpulse.core.ledger_scores import LedgerScores
 from rankpulse.core.lemons import Score
 from rankpulse.core.review import Told, review
+from rankpulse.core.show_ledger import ledger
 
 KEYS = Keys("c")
 BEGIN = 1_790_000_000 // 86400 * 86400.0
@@ -97,3 +99,13 @@ def test_a_fleet_in_which_nothing_failed_has_no_lemon_and_too_few_failures_for_a
     assert (seen.nodes, seen.gpus) == ((), ())
     assert seen.trend is not None
     assert seen.trend.verdict == "too_few"
+
+
+def test_sums_that_are_counters_do_not_fall_by_a_hair() -> None:
+    """Days that go into the past are added in another order; to Prometheus a counter that fell began anew."""
+    world = SilenceWorld()
+    for number, s in enumerate((0.1, 0.2)):
+        told = r.LedgerDay(day=f"2026-01-0{number + 1}", origin="o", at=1.0, node_s=s, gpu_s=s, run_s=s, unseen_s=s)
+        world.put(world.keys.ledger_day(told.day, "o"), told)
+    shown = ledger(world.engine)
+    assert [shown[name] for name in ("node_s", "gpu_s", "run_s", "unseen_s")] == [0.3] * 4

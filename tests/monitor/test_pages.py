@@ -2,14 +2,18 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from prometheus_client import exposition
+from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
+from support import eventually
 
 from rankpulse.core import diagnosis
 from rankpulse.core.catalogue import BUILD, MONITOR, SHARED
@@ -167,14 +171,15 @@ class Site:
 
     def __init__(self) -> None:
         self.vitals, self.alive, self.ready, self.url, self.kind = Vitals(), "", "", "", ""
+        self.state = dict(STATE)
         self.vitals.store = StoreStatus("3.5.9", 1000, 7, True, ("NOSPACE",))
         self.vitals.actions["create", "done"] += 2
         self.vitals.posts["pager", "failed"] += 3
         self.pages = Pages(
-            state=lambda: STATE,
+            state=lambda: self.state,
             alive=lambda: self.alive,
             ready=lambda: self.ready,
-            registry=registry(lambda: STATE, self.vitals),
+            registry=registry(lambda: self.state, self.vitals),
         )
 
     async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
@@ -311,6 +316,15 @@ async def test_open_incidents_are_named_and_stand_on_their_rung(site: Site) -> N
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("action", "rung", "waits"), [("stop", "", 1), ("restart", "page", 1), ("restart", "webhook", 0), ("wait", "", 0)]
+)
+def test_whatever_calls_for_a_person_is_counted_as_paging(action: str, rung: str, waits: int) -> None:
+    one = {**STATE["incidents"][1], "action": action, "rung": rung}
+    counted = dict(SOURCES["rankpulse_incidents_paging"]({"incidents": [one]}, Vitals()))
+    assert counted[("worker_dead",)] == waits
+
+
 def test_at_most_fifty_incidents_are_named_the_newest() -> None:
     one = STATE["incidents"][1]
     many = {"incidents": [{**one, "id": f"i{n}", "opened_at": float(n)} for n in range(80)]}
@@ -369,6 +383,44 @@ async def test_who_does_not_ask_for_openmetrics_gets_the_classic_text(site: Site
     assert {row.labels["class"] for row in buckets} == set(CLASSES)
 
 
+async def test_a_metric_that_cannot_be_made_is_left_out_counted_and_told_once(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others stand: what is missing must not blind every alert."""
+    whole = {family.name for family in text_string_to_metric_families((await site.get("/metrics"))[1])}
+    site.state["ledger"] = {**STATE["ledger"], "trend": {"verdict": "rising"}}
+    gone = {"rankpulse_failure_trend_p_ratio", "rankpulse_failure_trend_beta"}
+    for accept in ("text/plain", "application/openmetrics-text"):
+        _, text = await site.get("/metrics", accept)
+        parse = openmetrics_families if "open" in accept else text_string_to_metric_families
+        families = {family.name: family for family in parse(text)}
+        assert whole - families.keys() == gone
+        assert families["rankpulse_monitor_metrics_missing"].samples[0].value == len(gone)
+    assert len([line for line in caplog.messages if "cannot be made" in line]) == len(gone)
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+async def test_decisions_go_on_while_metrics_are_written_down(
+    site: Site, accept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fleet of thousands of nodes takes a quarter of a second."""
+    began, turned, written = threading.Event(), threading.Event(), list[bool]()
+    module: Any = openmetrics_exposition if "openmetrics" in accept else exposition
+    write = module.generate_latest
+
+    def slowly(told: Any) -> Any:
+        began.set()
+        written.append(turned.wait(5))  # the loop turns meanwhile, or never
+        return write(told)
+
+    monkeypatch.setattr(module, "generate_latest", slowly)
+    asked = asyncio.create_task(site.get("/metrics", accept))
+    await eventually(began.is_set, 10, "that it is written down")
+    turned.set()
+    assert (await asked)[0] == 200
+    assert written == [True]
+
+
 async def test_it_tells_of_its_own_health(site: Site) -> None:
     site.vitals.tick_s.observe(0.02)
     _, text = await site.get("/metrics")
@@ -401,7 +453,7 @@ def test_of_nodes_at_which_nobody_looked_nothing_is_told() -> None:
 
 def test_incidents_of_every_class_count_from_zero() -> None:
     """A counter that is born at 1 has not grown, for Prometheus."""
-    assert {*diagnosis.STANDSTILLS, *diagnosis.DEATHS} <= set(CLASSES)
+    assert {*diagnosis.STANDSTILLS, *diagnosis.DEATHS, diagnosis.SILENT_CORRUPTION} <= set(CLASSES)
 
 
 def test_every_metric_of_the_catalogue_has_a_source() -> None:

@@ -1,9 +1,12 @@
 """The page without a browser: well-formed, everything told, nobody's words markup, and what a reader is sent."""
 
 import asyncio
+import html
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -14,16 +17,17 @@ from page_bench import UTC
 from prometheus_client import CollectorRegistry
 from scene import Fleet, all_standings, fleet
 from support import eventually, work
+from yarl import URL
 
 from rankpulse.core import events as ev
 from rankpulse.core import node_standing as ns
 from rankpulse.core import records as r
-from rankpulse.core.glance import glance
+from rankpulse.core.glance import Glance, Rack, glance
 from rankpulse.core.node_standing import Standings
 from rankpulse.core.settings import BadSettings, parse
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.http import Pages
-from rankpulse.monitor.page import serve
+from rankpulse.monitor.page import detail, serve
 from rankpulse.monitor.page.about import About
 from rankpulse.monitor.page.board import Board, Piece
 from rankpulse.monitor.page.html import Html, el, text
@@ -34,10 +38,14 @@ ABOUT = About("mon-a", "1", leads=True)
 EVIL = "</title><script>alert(1)</script>\"'&\u202e\x00"
 
 
+def complain(part: str, error: Exception) -> None:
+    raise AssertionError(part) from error
+
+
 def shown(world: Fleet, path: str = "/", **about: Any) -> str:
     """All pieces of a page."""
     told = glance(world.engine, world.now, UTC + world.now, Standings())
-    pieces, _ = Views(world.engine).pieces(path, told, ABOUT._replace(**about))
+    pieces, _ = Views(world.engine, complain).pieces(path, told, ABOUT._replace(**about))
     return "".join(piece.html for piece in pieces if not piece.within)
 
 
@@ -151,7 +159,7 @@ def test_what_was_not_done_is_told_with_its_reason() -> None:
 
 def test_an_update_draws_only_what_changed(night: Fleet) -> None:
     """By work, not by time: a fleet that stays as it is costs little more than looking at it."""
-    standings, views, board = Standings(), Views(night.engine), Board("life")
+    standings, views, board = Standings(), Views(night.engine, complain), Board("life")
 
     def update() -> None:
         told = glance(night.engine, night.now, 0.0, standings)
@@ -321,3 +329,146 @@ def test_what_comes_with_the_program_is_there() -> None:
     made = OnCall(engine, lambda: ABOUT, Clock(now=float, utc=float), "life")
     assert re.fullmatch(r"[0-9a-f]{12}", made.look)
     assert msgspec.json.encode(made.look)
+
+
+def broken(told: Glance, what: str) -> Glance:
+    """As a bug would have it: values that no code expects."""
+    if what == "card":
+        bad = msgspec.structs.replace(told.open[2], confidence="high")
+        return replace(told, open=(*told.open[:2], bad, *told.open[3:]))
+    if what == "runs":
+        return replace(told, runs={**told.runs, "x": {"outcome": "running"}})
+    bad_node = told.racks[1].nodes[0]._replace(state="?")
+    return replace(told, racks=(told.racks[0], Rack("rack-b", (bad_node,)), *told.racks[2:]))
+
+
+@pytest.mark.parametrize(("what", "lacks"), [("card", "incidents"), ("runs", "runs"), ("rack", "rack-rack-b")])
+def test_a_part_that_cannot_be_made_says_so_and_the_others_stand(night: Fleet, what: str, lacks: str) -> None:
+    told, failed = glance(night.engine, night.now, UTC + night.now, Standings()), list[str]()
+    views = Views(night.engine, lambda part, error: failed.append(part))
+    whole = {piece.id: piece.html for piece in Views(night.engine, complain).pieces("/", told, ABOUT)[0]}
+    pieces = {piece.id: piece.html for piece in views.pieces("/", broken(told, what), ABOUT)[0]}
+    assert pieces.keys() == whole.keys()
+    assert all(f'id="{id_}"' in html for id_, html in pieces.items() if id_ != "main-piece")
+    assert f"This part ({failed[0]}) cannot be shown: a bug in rankpulse" in pieces[lacks]
+    if what == "card":
+        assert failed == [f"i-{told.open[2].id}"]
+        assert pieces[lacks].count("cannot be shown") == 1
+        assert all(f'id="i-{i.id}"' in pieces[lacks] for i in told.open)
+    assert pieces["closed"] == whole["closed"]
+    assert (pieces["incidents"] == whole["incidents"]) == (what != "card")
+
+
+async def test_a_stream_whose_page_cannot_be_made_does_not_pass_for_live(
+    site: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with site.session.get(f"{site.url}/events?view=/") as stream:
+        await read(stream, "news")
+        with monkeypatch.context() as patch:
+            patch.setattr(serve, "glance", fails)
+            told = await read(stream, "news")
+            assert list(told["parts"]) == ["verdict"]
+            assert "This page cannot be made" in told["parts"]["verdict"]
+        back = await read(stream, "news")
+        assert {"verdict", "incidents", "runs", "fleet"} <= back["parts"].keys(), "all of it, once it can be made again"
+
+
+async def test_what_was_searched_for_stays_on_a_page_that_is_live(site: Served) -> None:
+    _, markup = await site.get("/nodes?name=A0")
+    view = html.unescape(re.search(r'data-view="([^"]+)"', markup)[1])  # type: ignore[index]
+    async with site.session.get(f"{site.url}/events", params={"view": view}) as stream:
+        told = await read(stream, "news")
+        assert "8 nodes with" in told["parts"]["main-piece"]
+        site.world.put(site.world.keys.cordon("a09"), r.Cordon(node="a09", author="ann", reason="soon", at=0.0))
+        assert "9 nodes with" in (await read(stream, "news"))["parts"]["main-piece"]
+    kept = set(site.page._boards)
+    for n in range(5):
+        await site.get(f"/nodes?name=x{n}")
+    assert set(site.page._boards) == kept, "asking drives out nothing"
+
+
+def test_a_search_that_finds_too_many_is_cut(night: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detail, "FOUND", 3)
+    told = words(shown(night, "/nodes?name=a0"))
+    assert "8 nodes with" in told
+    assert "and 5 more nodes: say more of the name" in told
+    assert "a03" in told
+    assert "a04" not in told
+
+
+async def test_whatever_is_asked_for_gets_an_answer_that_helps(site: Served) -> None:
+    for path in ("/foo", "/state/x", "/incidents/%2e%2e", "/nodes/%00", "/runs/%ed%a0%80", "/nodes/" + "a" * 3000):
+        async with site.session.get(URL(site.url + path, encoded=True)) as answer:
+            markup = await answer.text()
+        assert (answer.status, answer.content_type) == (404, "text/html"), path
+        assert "the overview" in markup, path
+    async with site.session.head(f"{site.url}/events?view=/") as answer:
+        assert answer.status == 405, "nothing would ever come of it"
+    async with site.session.head(f"{site.url}/") as answer:
+        assert answer.status == 200
+
+
+def test_headings_step_down_one_by_one(night: Fleet) -> None:
+    incident = night.incidents()[0].id
+    for path in ("/", f"/incidents/{incident}", "/nodes/c02", "/runs/moe-7c", "/nodes?name=a", "/what"):
+        levels = [int(level) for level in re.findall(r"<h(\d)", shown(night, path))]
+        assert levels[0] == 1, path
+        assert levels.count(1) == 1, path
+        assert all(after <= before + 1 for before, after in pairwise(levels)), path
+
+
+def test_what_was_done_in_vain_calls_for_a_person_and_what_is_over_is_told_so(night: Fleet) -> None:
+    """The last rung of the ladder leaves the action as it was: a page that says 'acting' then would be wrong."""
+    told = glance(night.engine, night.now, UTC + night.now, Standings())
+    acting = next(i for i in told.open if i.klass == "node_dead")
+    tried = msgspec.structs.replace(acting, rung="page")
+    over = msgspec.structs.replace(
+        acting, id="i0", state="closed", outcome="recovered", action="wait", action_reason="it may pass"
+    )
+
+    def at(*open_: r.Incident) -> dict[str, str]:
+        odd = replace(told, open=open_, closed=(over,))
+        pieces, _ = Views(night.engine, complain).pieces("/", odd, ABOUT)
+        return {piece.id: words(piece.html) for piece in pieces}
+
+    assert "rankpulse is acting" in at(acting)["verdict"]
+    page = at(tried)
+    assert "needs a person: all that rankpulse may do was done, and no round has followed" in page["verdict"]
+    assert "did all that it may, in vain, and called a person" in page["undone"]
+    assert "nothing yet" not in page["incidents"]
+    assert "waited for it to pass (over: recovered)" in page["undone"]
+    assert "does nothing yet" not in page["undone"]
+
+
+def test_a_run_of_which_nothing_is_heard_does_not_pass_for_going_on() -> None:
+    """Too many nodes are silent for an incident of its own: its figures are old all the same."""
+    world = fleet()
+    own = [f"{rack}{number:02}" for rack in "abc" for number in range(1, 9)]
+    world.silent.update(own)
+    world.machines.update(dict.fromkeys(own, ev.SILENT))
+    world.run(20)
+    assert not [i for i in world.incidents() if i.run_uid], "or this shows nothing"
+    told = shown(world)
+    assert "16 nodes of it late or silent" in words(told)
+    assert 'aria-label="goes on"' not in told
+    detail_of = shown(world, "/runs/llama-1f")
+    assert "16 nodes of it late or silent" in words(detail_of)
+    assert 'aria-label="not heard of"' in detail_of
+    world.silent.clear()
+    world.machines.clear()
+    world.run(15)
+    assert "late or silent" not in words(shown(world, "/runs/llama-1f"))
+    assert 'aria-label="goes on"' in shown(world)
+
+
+def test_racks_of_any_name_have_ids_of_their_own(night: Fleet) -> None:
+    told = glance(night.engine, night.now, UTC + night.now, Standings())
+    racks = tuple(Rack(name, told.racks[0].nodes[n : n + 1]) for n, name in enumerate(("a b", "a\x00", "a\x01", EVIL)))
+    pieces, _ = Views(night.engine, complain).pieces("/", replace(told, racks=racks), ABOUT)
+    ids = re.findall(r' id="(rack[^"]*)"', "".join(piece.html for piece in pieces if not piece.within))
+    assert len(set(ids)) == 4
+    assert not [id_ for id_ in ids if re.search(r"[\s<>&]", id_)]
+    assert set(ids) == {piece.id for piece in pieces if piece.within}, "or the script finds none of them"

@@ -242,3 +242,42 @@ def test_what_is_new_moves_only_where_people_like_that(night: Site, chromium: An
             "const e = document.querySelector('#runs'); e.className = 'news'; return getComputedStyle(e).animationName"
         )
         assert chromium.execute_script(told) == name
+
+
+def test_many_tabs_load_and_those_that_nobody_sees_hold_no_connection(chromium: Any) -> None:
+    """A browser opens six connections to one address: the seventh page would never come."""
+    world, first = fleet(), chromium.current_window_handle
+    with served(world) as site:
+        chromium.set_page_load_timeout(20)
+        try:
+            chromium.get(site.url)
+            eventually_sync(lambda: live(chromium) == "live", 10, "the stream")
+            for number in range(1, 8):
+                chromium.switch_to.new_window("tab")
+                chromium.get(f"{site.url}/nodes/a0{number}")
+                eventually_sync(lambda: live(chromium) == "live", 10, f"tab {number} is live")
+            eventually_sync(lambda: site.page.watchers <= 2, 10, "that hidden tabs let go")
+            site.do(
+                lambda: world.put(world.keys.cordon("a02"), r.Cordon(node="a02", author="ann", reason="fan", at=0.0))
+            )
+            chromium.switch_to.window(first)
+            appears(chromium, "cordoned by ann: fan")
+            assert live(chromium) == "live"
+            site.stop()
+            eventually_sync(lambda: chromium.title.startswith("✕ NOT LIVE: "), 10, "that its tab says so")
+        finally:
+            chromium.set_page_load_timeout(300)
+            for handle in [handle for handle in chromium.window_handles if handle != first]:
+                chromium.switch_to.window(handle)
+                chromium.close()
+            chromium.switch_to.window(first)
+
+
+def test_a_time_that_no_calendar_has_does_not_stop_the_page(chromium: Any) -> None:
+    world = fleet()
+    world.put(world.keys.arm(), r.Arm(armed=True, author="ann", reason="x", at=-1e300))
+    with served(world) as site:
+        chromium.get(site.url)
+        eventually_sync(lambda: live(chromium) == "live", 10, "the stream")
+        site.stop()
+        eventually_sync(lambda: "NOT LIVE" in live(chromium), 20, "that it is gone")

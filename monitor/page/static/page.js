@@ -3,8 +3,9 @@
 "use strict";
 (() => {
   const body = document.body, live = document.getElementById("live");
-  const SILENT_MS = 12000, AGAIN_MS = 2000;
+  const SILENT_MS = 12000, AGAIN_MS = 2000, HIDDEN_MS = 10000, FORGOTTEN_MS = 180000, LAST_MS = 8.64e15; // beyond it there is no date
   let mark = body.dataset.mark, source = null, heardAt = performance.now(), heardUtc = null, why = "";
+  let resting = false, again = 0, title = document.title;
   let ahead = body.dataset.at - Date.now() / 1000; // of the monitor's clock before this machine's
 
   const two = (n) => String(n).padStart(2, "0");
@@ -15,6 +16,7 @@
     const now = Date.now() / 1000 + ahead; // the monitor's clock: that of this machine may be wrong
     for (const time of document.querySelectorAll("time[data-at]")) {
       const age = Math.max(now - time.dataset.at, 0), at = time.dataset.at * 1000;
+      if (!(Math.abs(at) <= LAST_MS)) continue;
       const day = age > 43200 ? `${new Date(at).toISOString().slice(0, 10)} ` : "";
       const text = `${day}${clock(at)}, ${span(age)} ago`;
       if (time.textContent !== text) time.textContent = text;
@@ -25,12 +27,15 @@
     if (live.className !== state) live.className = state;
     body.classList.toggle("lost", state === "lost");
     if (live.textContent !== text) live.textContent = text;
+    const named = state === "lost" ? `✕ NOT LIVE: ${title}` : title; // a tab behind others shows nothing else
+    if (document.title !== named) document.title = named;
   }
 
   function standing() {
     const since = heardUtc === null ? "it was loaded" : clock(heardUtc);
-    if (performance.now() - heardAt > SILENT_MS || why) says("lost", `NOT LIVE since ${since}: ${why || "the monitor does not answer"}. What you see is old.`);
-    else if (heardUtc !== null) says("live", "live");
+    const patience = document.hidden ? FORGOTTEN_MS : SILENT_MS; // browsers let hidden tabs turn once a minute
+    if (performance.now() - heardAt > patience || why) says("lost", `NOT LIVE since ${since}: ${why || "the monitor does not answer"}. What you see is old.`);
+    else if (heardUtc !== null) says(resting ? "" : "live", resting ? `as of ${since}` : "live");
   }
 
   function heard(data) {
@@ -38,7 +43,22 @@
     heardUtc = data.at * 1000;
     ahead = data.at - Date.now() / 1000;
     why = "";
+    if (document.hidden) rest();
+    else resting = false;
     standing();
+  }
+
+  // A browser opens no more than six connections to one address: a tab that nobody sees holds none, and only asks now
+  // and then, or the seventh page would never load.
+  function rest() {
+    resting = true;
+    source.close();
+    listenIn(HIDDEN_MS);
+  }
+
+  function listenIn(ms) {
+    clearTimeout(again);
+    again = setTimeout(listen, ms);
   }
 
   function put(id, html) { // what is open stays open, what has the focus keeps it
@@ -67,8 +87,7 @@
     if (data.look !== body.dataset.look) return location.reload(); // another version of the monitor
     mark = event.lastEventId;
     for (const [id, html] of Object.entries(data.parts)) put(id, html);
-    const title = document.getElementById("verdict")?.dataset.title;
-    if (title && document.title !== title && body.dataset.view === "/") document.title = title;
+    if (body.dataset.view === "/") title = document.getElementById("verdict")?.dataset.title || title;
     heard(data);
     ages();
   }
@@ -82,10 +101,17 @@
       source.close();
       why = navigator.onLine ? "the stream from the monitor broke off" : "this machine is offline";
       standing();
-      setTimeout(listen, AGAIN_MS);
+      listenIn(document.hidden ? HIDDEN_MS : AGAIN_MS);
     });
   }
 
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { if (heardUtc !== null && !why) rest(); return; }
+    heardAt = performance.now(); // from now on it has to answer; until it does, the page says of when it is
+    resting = true;
+    standing();
+    listenIn(0);
+  });
   setInterval(() => { ages(); standing(); }, 1000);
   ages();
   listen();
