@@ -43,32 +43,34 @@ def plain(found: Checks | None) -> Any:
     return None if found is None else (found.step, [list(check) for check in found.checks])
 
 
-@pytest.mark.live
 @pytest.mark.timeout(600)
-def test_a_thousand_clean_checks_raise_nothing_and_one_flipped_bit_is_found_at_the_next(tmp_path: Path) -> None:
-    """Three real ranks under DDP with AdamW; a bit of rank 2 flips in step 1001."""
+@pytest.mark.parametrize(
+    "clean", [pytest.param(100, marks=pytest.mark.live), pytest.param(1000, marks=pytest.mark.drill)]
+)
+def test_clean_checks_raise_nothing_and_one_flipped_bit_is_found_at_the_next(tmp_path: Path, clean: int) -> None:
+    """Three real ranks under DDP with AdamW; a bit of rank 2 flips in the step after so many checks."""
 
     def work(rank: int) -> Any:
         torch.manual_seed(3)
         model, optimizer = build("ddp", 3)
         guard = ReplicaGuard(model, optimizer, every_steps=1)
         found = []
-        for step in range(1, 1004):
+        for step in range(1, clean + 4):
             train(model, optimizer)
-            if step == 1001 and rank == 2:
+            if step == clean + 1 and rank == 2:
                 flip(model.module.first.weight)
             found.append(plain(guard.step(step)))
         return found
 
     ranks = Ranks(3, work, tmp_path).results(400)
     folder = ChecksumsFolder()
-    for step in range(1000):
+    for step in range(clean):
         told(folder, [[found[step]] for found in ranks])
         assert folder.verdict("u", 1, 1e9) is None
-    told(folder, [[found[1000]] for found in ranks])
+    told(folder, [[found[clean]] for found in ranks])
     verdict = folder.verdict("u", 1, 0.0)
-    assert verdict == checksums.Verdict(1001, 1000, (2,), True, 3)
-    told(folder, [found[1001:] for found in ranks])
+    assert verdict == checksums.Verdict(clean + 1, clean, (2,), True, 3)
+    told(folder, [found[clean + 1 :] for found in ranks])
     assert folder.verdict("u", 1, 0.0) == verdict, "it stays corrupted, and it began there"
 
 
