@@ -1,0 +1,69 @@
+"""Whether survivors hold the whole state: against counting every element, over random layouts and failures."""
+
+import itertools
+import random
+
+from rankpulse.trainer.checkpoint.division import Item
+from rankpulse.trainer.checkpoint.manifest import Box
+from rankpulse.trainer.checkpoint.surviving import decided
+
+
+def layout(chance: random.Random) -> list[list[Item]]:
+    """DP x TP x PP: each stage has tensors that are whole, or cut over TP, and replicated over DP or, as in
+    HSDP, cut once more within shards of DP."""
+    dp, tp, pp = chance.choice((1, 2, 4)), chance.choice((1, 2, 3)), chance.choice((1, 2, 3))
+    cut_dp = chance.choice([size for size in (1, 2, 4) if dp % size == 0])
+    held: list[list[Item]] = []
+    for d, t, p in itertools.product(range(dp), range(tp), range(pp)):
+        mine = [Item(f"stage{p}.norm", "F32", (5,))]
+        if chance.random() < 0.1 and d == 0 and t == 0:
+            mine.append(Item(f"stage{p}.own", "F32", (2,)))
+        rows, columns = 4 * tp, 4
+        part = columns // cut_dp
+        offsets, sizes = (4 * t, part * (d % cut_dp)), (4, part)
+        mine.append(Item(f"stage{p}.weight", "F32", (rows, columns), Box(f"stage{p}.weight", offsets, sizes)))
+        held.append(mine)
+    return held
+
+
+def elements(item: Item) -> set[tuple[str, tuple[int, ...]]]:
+    at = item.box.offsets if item.box else (0,) * len(item.shape)
+    size = item.box.sizes if item.box else item.shape
+    return {
+        (item.name, where) for where in itertools.product(*(range(o, o + n) for o, n in zip(at, size, strict=True)))
+    }
+
+
+def test_as_counting_every_element_says() -> None:
+    chance = random.Random(10)
+    said = {True: 0, False: 0}
+    for _ in range(1500):
+        held = layout(chance)
+        gone = chance.randint(0, min(len(held), 6))
+        alive = set(range(len(held))) - set(chance.sample(range(len(held)), gone))
+        whole = set().union(*(elements(item) for mine in held for item in mine))
+        left = set().union(*(elements(item) for rank in alive for item in held[rank]))
+        found = decided(held, alive)
+        assert found.may == (left == whole), found
+        assert (found.reason == "") == found.may
+        assert found.absent == tuple(sorted(set(range(len(held))) - alive))
+        said[found.may] += 1
+    assert min(said.values()) > 300
+
+
+def test_one_tp_group_per_stage_is_enough() -> None:
+    """DP 2 x TP 2: rank 0 and 1 are one replica, 2 and 3 the other; one of each half is enough, in any replica."""
+    halves = [Item("w", "F32", (4,), Box("w", (2 * t,), (2,))) for t in (0, 1)]
+    held = [[halves[0]], [halves[1]], [halves[0]], [halves[1]]]
+    assert decided(held, {0, 3}).may
+    refused = decided(held, {0, 2})
+    assert not refused.may
+    assert refused.reason == "nobody who is left holds all of w (rank 1)"
+
+
+def test_nobody_writes_from_the_middle_of_an_update() -> None:
+    item = [Item("w", "F32", (4,))]
+    refused = decided([item, item], {0, 1}, updating={1})
+    assert not refused.may
+    assert "rank 1 was in the middle of an update" in refused.reason
+    assert decided([item, item], {0}, updating={1}).may, "of one that is gone nothing is taken"
