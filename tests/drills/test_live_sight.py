@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module"), pytest
 FAKETIME = next((p for p in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 NO_FAKETIME = "libfaketime is not here: apt-get install faketime"
 ASLEEP_S, STORE_GONE_S = 20.0, 30.0
-SEES_AGAIN_S = 10.0
+SEES_AGAIN_S = 20.0
 drill = pytest.mark.drill
 
 
