@@ -42,6 +42,7 @@ from rankpulse.core.views import RoundView, RunView
 from rankpulse.core.watch import Watch
 
 NOT_NOW = "this monitor is blind, or too many nodes are late together: what it knows may be old"
+ENDING_S = 30.0  # seconds in which a program that has raised comes to its end
 ORDERED = (policy.RESTART, policy.RESTART_WITHOUT, policy.RELEASE, policy.STOP)
 HUNG = frozenset(d.STANDSTILLS) - frozenset(d.DEATHS)  # what the silence of a whole node may explain
 STANDING = frozenset((d.WORKER_DEAD, *d.STANDSTILLS))  # what a standstill may be called
@@ -343,7 +344,8 @@ class Judge:
         """What is known now, where it says something else than before."""
         known = (incident.klass, incident.culprits, incident.confidence)
         heard = set(found.evidence) - set(incident.evidence)
-        if not _may_correct(incident, found, standing=standing):
+        age_s = self._desk.at - incident.opened_at
+        if not (_may_correct(incident, found, standing=standing) or _explains(incident, found, age_s)):
             return incident
         if incident.klass == d.NODE_DEAD != found.klass:
             return incident  # a standstill, or workers that are gone, follow from it
@@ -371,6 +373,13 @@ class Judge:
         run.outcome, run.reason, run.ended_at = ending.outcome, ending.reason, self._desk.at
         self._folder.say("info", f"run {run.uid}: {run.outcome}: {run.reason}")
         self._tidy.want_state(run)
+
+
+def _explains(incident: r.Incident, found: Diagnosis, age_s: float) -> bool:
+    """Whether a standstill in which nobody stood out was the end of a program that had raised: it takes seconds to end,
+    and its peers wait for it in a collective. Ranks that a true standstill kills die of timeouts, minutes later."""
+    nobody = incident.klass == d.NETWORK_STALL and not incident.culprits
+    return nobody and found.klass in d.DEATHS and bool(found.fault) and 0 <= age_s <= ENDING_S
 
 
 def _may_correct(incident: r.Incident, found: Diagnosis, *, standing: bool) -> bool:

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 from core_world import Proc, World
 
+from rankpulse.core import diagnosis as d
 from rankpulse.core import records as r
+from rankpulse.core.diagnosis import Diagnosis
+from rankpulse.core.judge import _explains
 
 NODES = {"node-a": 1, "node-b": 1}
 
@@ -109,3 +112,25 @@ def test_before_its_first_step_a_round_stands_where_it_was_resumed(rank: int) ->
 def test_a_step_that_is_none_is_not_believed(step: Any) -> None:
     world, procs = joined()
     assert fails(world, procs[1], beat=493, step=step).fault_step == 493
+
+
+@pytest.mark.parametrize(
+    ("klass", "culprits", "fault", "age_s", "corrected"),
+    [
+        (d.NETWORK_STALL, (), "ValueError: step 15", 2.0, True),
+        (d.NETWORK_STALL, (), "", 2.0, False),  # killed: a death that follows from it may come so
+        (d.NETWORK_STALL, (), "DistBackendError: timed out", 600.0, False),  # ranks that it has killed
+        (d.NETWORK_STALL, (r.Member(1, "n1", 0, 5, 6),), "ValueError: step 15", 2.0, False),
+        (d.COLLECTIVE_HANG, (), "ValueError: step 15", 2.0, False),
+    ],
+)
+def test_a_standstill_of_nobody_is_corrected_by_the_error_that_was_coming(
+    klass: str, culprits: tuple[r.Member, ...], fault: str, age_s: float, corrected: bool
+) -> None:
+    """Its program takes seconds to end after it has raised; else the same error again would not be known again."""
+    incident = r.Incident(
+        id="i0001-0001", klass=klass, state="open", opened_at=0.0, culprits=culprits, summary="", action="page",
+        action_reason="", epoch=1,
+    )  # fmt: skip
+    found = Diagnosis(d.WORKER_DEAD, (), (), ("n0",), 0.99, "rank 0 raised", (), (), 0.0, fault=fault)
+    assert _explains(incident, found, age_s) == corrected
