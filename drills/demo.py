@@ -26,6 +26,8 @@ from rankpulse.drills.stage import NO_STRIKES, NODES, Stage
 from rankpulse.drills.together import hang, weather
 from rankpulse.store.api import StoreError
 
+# A standstill of a moment calls nobody: a program that has raised takes seconds to end, and its peers wait for it.
+A_MOMENT = "hang_act_s = 4.0\n"
 SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
     "jitter": (jitter,),
     "crash": (crash,),
@@ -95,7 +97,7 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
         reference = await asyncio.to_thread(reference_start, directory / "bare")
         screen.reference(reference)
         screen.tell("starting etcd, two agents behind a proxy, and a monitor")
-        async with Pager() as pager, Stage(directory, monitor=NO_STRIKES + BELIEVED + pager.target) as stage:
+        async with Pager() as pager, Stage(directory, monitor=NO_STRIKES + A_MOMENT + BELIEVED + pager.target) as stage:
             show = Show(stage, directory, random.Random(seed), screen.tell, pager)  # noqa: S311
             watching = asyncio.create_task(screen.watch(stage.witness))
             try:
