@@ -8,7 +8,7 @@ two it is, both are named, nobody is left out, and when it comes again a person 
 from typing import Final, NamedTuple
 
 from rankpulse.core import diagnosis as d
-from rankpulse.core import non_finite, policy
+from rankpulse.core import non_finite, policy, undoing
 from rankpulse.core.checksums import Verdict
 from rankpulse.core.incidents import Book
 from rankpulse.core.policy import Choice, Facts
@@ -37,25 +37,7 @@ def choose(case: Case) -> Choice:
         return Choice(policy.NONE, facts.unarmed)
     if not case.consent:
         return Choice(policy.PAGE, f"its state gets worse with every step; {CONSENT}")
-    return _barred(case) or _restart(case)
-
-
-def _barred(case: Case) -> Choice | None:
-    """What speaks against any restart now."""
-    facts = case.facts
-    if not (facts.elastic and facts.launcher_alive):
-        return Choice(policy.PAGE, "no torchelastic is there to start the next round: ending it would end the job")
-    if case.refusal:
-        return Choice(policy.PAGE, f"no restart: {case.refusal}")
-    if facts.parted:
-        return Choice(policy.PAGE, "a node has ended its work and meets nobody any more: there would be no next round")
-    if facts.orders_left <= 0 or facts.spent:
-        return Choice(policy.PAGE, policy.RUN_SPENT if facts.orders_left <= 0 else facts.spent)
-    if not facts.armed:
-        return Choice(policy.OBSERVE, f"would go on from before step {case.limit} now, but {facts.unarmed}")
-    if facts.rests_s:
-        return Choice(policy.WAIT, f"the last order did not help: no other within {facts.rests_s:g} s of it")
-    return None
+    return undoing.barred(facts, case.refusal, case.limit) or _restart(case)
 
 
 def _restart(case: Case) -> Choice:

@@ -344,8 +344,7 @@ class Judge:
         """What is known now, where it says something else than before."""
         known = (incident.klass, incident.culprits, incident.confidence)
         heard = set(found.evidence) - set(incident.evidence)
-        age_s = self._desk.at - incident.opened_at
-        if not (_may_correct(incident, found, standing=standing) or _explains(incident, found, age_s)):
+        if not _may_correct(incident, found, standing=standing, age_s=self._desk.at - incident.opened_at):
             return incident
         if incident.klass == d.NODE_DEAD != found.klass:
             return incident  # a standstill, or workers that are gone, follow from it
@@ -375,22 +374,20 @@ class Judge:
         self._tidy.want_state(run)
 
 
-def _explains(incident: r.Incident, found: Diagnosis, age_s: float) -> bool:
-    """Whether a standstill in which nobody stood out was the end of a program that had raised: it takes seconds to end,
-    and its peers wait for it in a collective. Ranks that a true standstill kills die of timeouts, minutes later."""
-    nobody = incident.klass == d.NETWORK_STALL and not incident.culprits
-    return nobody and found.klass in d.DEATHS and bool(found.fault) and 0 <= age_s <= ENDING_S
-
-
-def _may_correct(incident: r.Incident, found: Diagnosis, *, standing: bool) -> bool:
+def _may_correct(incident: r.Incident, found: Diagnosis, *, standing: bool, age_s: float) -> bool:
     """Whether what is found now is a better word for the same failure. `standing`: what is found is a standstill.
+    `age_s`: for how long the incident has been open.
 
-    A standstill that ends in deaths stays one: they follow from it.
+    A standstill that ends in deaths stays one: they follow from it. But one in which nobody stood out may have been the
+    end of a program that had raised: it takes seconds to end, and its peers wait for it in a collective. Ranks that a
+    true standstill kills die of timeouts, minutes later.
     """
     was, now = incident.klass, found.klass
     if d.NODE_DEAD in (was, now):
         return {was, now} <= {d.NODE_DEAD, *HUNG}
     if standing:
         return {was, now} <= STANDING
+    if was == d.NETWORK_STALL and not incident.culprits and found.fault and 0 <= age_s <= ENDING_S:
+        return now in d.DEATHS
     same_exits = bool(set(incident.evidence) & set(found.evidence))
     return ((was == d.UNKNOWN or same_exits) and {was, now} <= {d.UNKNOWN, *d.DEATHS}) or was == now

@@ -8,7 +8,7 @@ before the first such step; when that step comes out so again, it is the program
 from typing import Final, NamedTuple
 
 from rankpulse.core import diagnosis as d
-from rankpulse.core import policy, resumption
+from rankpulse.core import policy, resumption, undoing
 from rankpulse.core.incidents import Book
 from rankpulse.core.numbers import ROW, Told
 from rankpulse.core.policy import Choice, Facts
@@ -39,21 +39,11 @@ def choose(case: Case) -> Choice:
         return Choice(policy.NONE, facts.unarmed)
     if not case.consent:
         return Choice(policy.NONE, f"{case.again or 'the job goes on'}; policy.restart_on_non_finite is off")
-    able = facts.elastic and facts.launcher_alive
     if case.again:
+        able = facts.elastic and facts.launcher_alive
         return Choice(policy.STOP if able and facts.joint and facts.armed else policy.PAGE, case.again)
-    if not able:
-        return Choice(policy.PAGE, "no torchelastic is there to start the next round: ending it would end the job")
-    if case.refusal:
-        return Choice(policy.PAGE, f"no restart: {case.refusal}")
-    if facts.parted:
-        return Choice(policy.PAGE, "a node has ended its work and meets nobody any more: there would be no next round")
-    if facts.orders_left <= 0 or facts.spent:
-        return Choice(policy.PAGE, policy.RUN_SPENT if facts.orders_left <= 0 else facts.spent)
-    if not facts.armed:
-        return Choice(policy.OBSERVE, f"would go on from before step {case.limit} now, but {facts.unarmed}")
-    if facts.rests_s:
-        return Choice(policy.WAIT, f"the last order did not help: no other within {facts.rests_s:g} s of it")
+    if bar := undoing.barred(facts, case.refusal, case.limit):
+        return bar
     if not case.settled:
         return Choice(policy.WAIT, "a rank may have been sooner, and its node not have told of it yet")
     return Choice(policy.RESTART, f"{ROW} steps in a row: the job goes on from a checkpoint before step {case.limit}")

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 from core_world import Proc, World
+from evidence_world import EvidenceWorld, restarted, stands, trained
 
-from rankpulse.core import diagnosis as d
 from rankpulse.core import records as r
-from rankpulse.core.diagnosis import Diagnosis
-from rankpulse.core.judge import _explains
 
 NODES = {"node-a": 1, "node-b": 1}
 
@@ -114,23 +112,28 @@ def test_a_step_that_is_none_is_not_believed(step: Any) -> None:
     assert fails(world, procs[1], beat=493, step=step).fault_step == 493
 
 
-@pytest.mark.parametrize(
-    ("klass", "culprits", "fault", "age_s", "corrected"),
-    [
-        (d.NETWORK_STALL, (), "ValueError: step 15", 2.0, True),
-        (d.NETWORK_STALL, (), "", 2.0, False),  # killed: a death that follows from it may come so
-        (d.NETWORK_STALL, (), "DistBackendError: timed out", 600.0, False),  # ranks that it has killed
-        (d.NETWORK_STALL, (r.Member(1, "n1", 0, 5, 6),), "ValueError: step 15", 2.0, False),
-        (d.COLLECTIVE_HANG, (), "ValueError: step 15", 2.0, False),
-    ],
-)
-def test_a_standstill_of_nobody_is_corrected_by_the_error_that_was_coming(
-    klass: str, culprits: tuple[r.Member, ...], fault: str, age_s: float, corrected: bool
-) -> None:
-    """Its program takes seconds to end after it has raised; else the same error again would not be known again."""
-    incident = r.Incident(
-        id="i0001-0001", klass=klass, state="open", opened_at=0.0, culprits=culprits, summary="", action="page",
-        action_reason="", epoch=1,
-    )  # fmt: skip
-    found = Diagnosis(d.WORKER_DEAD, (), (), ("n0",), 0.99, "rank 0 raised", (), (), 0.0, fault=fault)
-    assert _explains(incident, found, age_s) == corrected
+def raises(world: EvidenceWorld, after_s: float) -> r.Incident:
+    """Rank 0 has raised, and its interpreter takes its time: its peers wait for it in a collective, as it seems to."""
+    stall = stands(world, {}, after_s)
+    assert (stall.klass, stall.action, stall.culprits) == ("network_stall", "page", ())
+    proc = next(proc for proc in world.procs if proc.rank == 0 and proc.alive)
+    world.ends(proc, code=1, error="ValueError", message="step 91 cannot be computed", held=True)
+    world.run(2)
+    return world.incidents()[-1]
+
+
+def test_a_standstill_of_nobody_is_the_error_that_was_coming_and_the_same_error_again_is_known() -> None:
+    world = trained()
+    incident = raises(world, 9.0)
+    assert (incident.klass, incident.action, [m.rank for m in incident.culprits]) == ("worker_dead", "restart", [0])
+    restarted(world, 2)
+    incident = raises(world, 9.0)
+    assert (incident.klass, incident.action) == ("worker_dead", "stop")
+    assert "the same error of the program again (as in round 1)" in incident.action_reason
+    assert len(world.of_kind("restart")) == 1
+
+
+def test_ranks_that_a_standstill_has_killed_leave_it_what_it_was() -> None:
+    world = trained()
+    incident = raises(world, 60.0)
+    assert (incident.klass, incident.culprits) == ("network_stall", ())
