@@ -92,7 +92,7 @@ class Corruption:
         desk = self._desk
         case = self._case(run, verdict, found)
         choice = corruption.choose(case)
-        incident = self._opened(run, found, choice) if incident is None else self._restated(incident, found)
+        incident = self._opened(run, found, choice) if incident is None else self._desk.restate(incident, found)
         if choice.action != incident.action:
             desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
         before = case.limit if choice.action in (policy.RESTART, policy.RESTART_WITHOUT) else -1
@@ -108,14 +108,6 @@ class Corruption:
             if (before.run_uid, before.klass) == (run.uid, d.SILENT_CORRUPTION):
                 self._desk.close(before, book_of.SUPERSEDED, f"replicas differ in round {run.current.number}, too")
         return self._desk.open(found, (run, run.current), choice)
-
-    def _restated(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
-        """More was told meanwhile."""
-        if (incident.summary, incident.culprits, incident.reasons) == (found.summary, found.culprits, found.reasons):
-            return incident
-        if incident.culprits != found.culprits:
-            incident = self._desk.note(incident, f"corrected: {found.summary}")
-        return self._desk.change(incident, lambda i: book_of.restated(i, found))
 
     def _case(self, run: RunView, verdict: Verdict, found: Diagnosis) -> Case:
         desk, before = self._desk, corruption.limit(verdict, run.current)

@@ -172,6 +172,14 @@ class Desk:
         """List what is to be told of it outside by now."""
         return self.change(incident, lambda i: announcing.announced(i, self.settings.webhook.targets))
 
+    def restate(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
+        """More nodes have told of the same meanwhile."""
+        if (incident.summary, incident.culprits, incident.reasons) == (found.summary, found.culprits, found.reasons):
+            return incident
+        if incident.culprits != found.culprits:
+            incident = self.note(incident, f"corrected: {found.summary}")
+        return self.change(incident, lambda i: book_of.restated(i, found))
+
     def close(self, incident: r.Incident, outcome: str, text: str) -> r.Incident:
         self.folder.say("info", f"incident {incident.id} closed, {outcome}: {text}")
         elapsed = self.now - self.book.began.get(incident.id, self.now)

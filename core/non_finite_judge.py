@@ -122,7 +122,7 @@ class NonFinite:
         found = diagnosis(told, run.current, heard.evidence(run.uid, number), since)
         case = self._case(run, told, found, since)
         choice = non_finite.choose(case)
-        incident = self._opened(run, found, choice) if incident is None else self._restated(incident, found)
+        incident = self._opened(run, found, choice) if incident is None else self._desk.restate(incident, found)
         if choice.action != incident.action:
             desk.folder.say("warning", f"incident {incident.id}: action {choice.action}: {choice.reason}")
         before = case.limit if choice.action == policy.RESTART else -1
@@ -139,14 +139,6 @@ class NonFinite:
                 text = f"round {run.current.number} has numbers that are not finite, too"
                 self._desk.close(before, book_of.SUPERSEDED, text)
         return self._desk.open(found, (run, run.current), choice)
-
-    def _restated(self, incident: r.Incident, found: Diagnosis) -> r.Incident:
-        """More nodes have told meanwhile."""
-        if (incident.summary, incident.culprits, incident.reasons) == (found.summary, found.culprits, found.reasons):
-            return incident
-        if incident.culprits != found.culprits:
-            incident = self._desk.note(incident, f"corrected: {found.summary}")
-        return self._desk.change(incident, lambda i: book_of.restated(i, found))
 
     def _case(self, run: RunView, told: Told, found: Diagnosis, since: float) -> Case:
         desk, before = self._desk, non_finite.limit(told, run.current)
