@@ -183,6 +183,12 @@ class Model:
                         found.setdefault(tensors.where(value), Place(registry, key, buffer))
         return found
 
+    def children(self) -> list[tuple[Mapping[str, Any], tuple[Any, ...]]]:
+        """Of each module that has some, where it keeps the modules in it, and which they are now."""
+        return [
+            (module._modules, tuple(module._modules.values())) for module in self._module.modules() if module._modules
+        ]
+
     def prepare(self, saved: Any, specs: Mapping[str, TensorSpec]) -> Prepared:
         state, now = member(saved, "state", self.name), self._now()
         missing = [fqn for fqn in now if fqn not in state]

@@ -11,7 +11,7 @@ tensors in them during a pass. Where in them things are kept is looked up when r
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -24,8 +24,7 @@ from rankpulse.trainer.checkpoint.state import Captured, Held, Part, assembled, 
 COPIED_MAX: Final = 1 << 20  # bytes of a tensor that is copied at each step; larger ones must not change
 
 
-@dataclass(frozen=True)
-class Watched:
+class Watched(NamedTuple):
     """A tensor that is not copied, and how often it had been changed in place; -1: it does not count."""
 
     name: str
@@ -68,6 +67,7 @@ class Keeper:
     def __init__(self, parts: Iterable[Part], base: Captured) -> None:
         self._parts, self._base = tuple(parts), base
         self._fixed: list[tuple[str, Place, Any]] = []  # parameters, and buffers that are too large to be copied
+        self._trees: list[tuple[str, Mapping[str, Any], tuple[Any, ...]]] = []  # which modules are in which
         self._small: list[tuple[str, str, Place]] = []  # (part, name, place) of buffers
         self._cuda = sorted({has.local.device for has in _all(base) if has.local.device.type == "cuda"}, key=str)
         self.trouble = next(filter(None, map(self._prepared, self._parts)), "")
@@ -83,6 +83,7 @@ class Keeper:
         if any(fqn.endswith("_extra_state") for fqn in self._base.values[part.name]["state"]):
             return f"{part.name} has modules with get_extra_state"
         places = part.places()
+        self._trees += [(part.name, registry, known) for registry, known in part.children()]
         for name, has in self._base.held[part.name].items():
             if not has.local.numel():
                 continue
@@ -106,10 +107,15 @@ class Keeper:
     def _kept(self, step: int, metrics: Mapping[str, float]) -> Moment:
         if self.trouble:
             return Moment(step, trouble=self.trouble)
+        for part_name, registry, modules in self._trees:
+            if tuple(registry.values()) != modules:
+                return Moment(
+                    step, trouble=f"a module in {part_name} was replaced since all ranks agreed on their state"
+                )
         watched = []
         for name, place, known in self._fixed:
             if place.now is not known:
-                return Moment(step, trouble=f"{name} was replaced since all ranks have agreed on their state")
+                return Moment(step, trouble=f"{name} was replaced since all ranks agreed on their state")
             watched.append(Watched(name, known, _version(known)))
         copies: dict[str, dict[str, Any]] = {}
         for part_name, name, place in self._small:  # whether it changed is not asked: batch norm counts no versions

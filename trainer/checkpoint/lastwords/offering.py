@@ -118,7 +118,7 @@ class LastWords:
         who = self._who()
         if isinstance(who, str):
             return Answer(REFUSED, self.gate.standing.step, who)
-        if why := _not_ours(question, who.run):
+        if why := not_ours(question, who.run):
             return Answer(REFUSED, self.gate.standing.step, why)
         ours_s = limit_s(self._measured_s, self._set.cap_s)
         if not ours_s:
@@ -268,7 +268,7 @@ def _captured(parts: Sequence[Part]) -> Captured | None:
         return None
 
 
-def _not_ours(question: Question, run: Mapping[str, Any]) -> str:
+def not_ours(question: Question, run: Mapping[str, Any]) -> str:
     """Why a question is meant for another life; "" when it may be ours. What is not known is taken to be right."""
     if question.run_uid and run.get("run_uid") and question.run_uid != run["run_uid"]:
         return f"asked of run {question.run_uid}, and this is {run['run_uid']}"

@@ -21,6 +21,7 @@ class Terminated:
         self._speak = speak
         self._before: Any = None  # the handler that was there
         self._installed = self._over = self._forks = False
+        self._mask: set[signal.Signals | int] | None = None  # of the thread that is forking
         self._pipe = (-1, -1)
         self._wakeup = -1  # the descriptor that was written to before
 
@@ -44,7 +45,7 @@ class Terminated:
         self._installed = True
         if not self._forks:
             self._forks = True
-            os.register_at_fork(after_in_child=self._in_child)
+            os.register_at_fork(before=self._forking, after_in_parent=self._forked, after_in_child=self._in_child)
         return ""
 
     def remove(self) -> None:
@@ -59,10 +60,20 @@ class Terminated:
                 return  # somebody else has taken it since, and has what we gave
             os.close(self._pipe[1])  # the thread ends
 
+    def _forking(self) -> None:
+        """A signal that reached a child before `_in_child` would be written into our pipe: it waits until then."""
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if self._installed else None
+
+    def _forked(self) -> None:
+        mask, self._mask = self._mask, None
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     def _in_child(self) -> None:
         """A forked child (a loader's worker) is ended by SIGTERM in the way of its program, and wakes nobody here."""
         if self._installed:
             self.remove()
+        self._forked()
 
     def _arrived(self, number: int, frame: Any) -> None:
         """In the main thread, when that runs Python. The thread has known for long; the second time it is the program's
