@@ -315,6 +315,28 @@ MONITOR: Final = (
         "Checkpoints that were not loaded: damaged, or set aside at a person's word.",
     ),
     Metric(
+        "rankpulse_checkpoint_durable_step",
+        "gauge",
+        ("run_uid",),
+        "",
+        "Step of the newest checkpoint that is complete at a place that outlives the nodes: the shared directory "
+        "behind local disks, or a durable target. None where the job has no such place.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_durable_age_seconds",
+        "gauge",
+        ("run_uid",),
+        "seconds",
+        "Seconds since one was complete there, as this monitor has seen it: at least so long.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_upload_failures",
+        "counter",
+        ("run_uid",),
+        "",
+        "Parts of checkpoints that did not get to the shared directory behind local disks, a durable target, or peers.",
+    ),
+    Metric(
         "rankpulse_checkpoint_interval_advice_seconds",
         "gauge",
         ("run_uid", "bound"),

@@ -45,6 +45,7 @@ HEALTHY = {
     f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': "60+0x480",
     f'rankpulse_run_checkpoint_failures_total{{{M1}, run_uid="r1"}}': "1+0x480",
     f'rankpulse_run_checkpoint_refused_total{{{M1}, run_uid="r1"}}': "1+0x480",
+    f'rankpulse_checkpoint_upload_failures_total{{{M1}, run_uid="r1"}}': "2+0x480",
     f'rankpulse_agent_info{{{A1}, version="1"}}': ON,
     f'rankpulse_agent_info{{{A2}, version="1"}}': ON,
     f"rankpulse_agent_store_silence_seconds{{{A1}}}": ON,
@@ -218,6 +219,18 @@ CASES: list[Case] = [
     (
         "a save failed two hours ago",
         {f'rankpulse_run_checkpoint_failures_total{{{M1}, run_uid="r1"}}': "1x8 2x480"},
+        "2h",
+        set(),
+    ),
+    (
+        "a checkpoint is not brought beyond the nodes",
+        {f'rankpulse_checkpoint_upload_failures_total{{{M1}, run_uid="r1"}}': "2x8 4x480"},
+        "5m",
+        {"RankpulseCheckpointUploadsFail"},
+    ),
+    (
+        "one was not, two hours ago",
+        {f'rankpulse_checkpoint_upload_failures_total{{{M1}, run_uid="r1"}}': "2x8 4x480"},
         "2h",
         set(),
     ),

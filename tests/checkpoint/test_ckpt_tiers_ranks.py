@@ -37,7 +37,6 @@ def saved(place: Path, kind: str, steps: int = 2, until: Callable[[], bool] = la
 
     def work(rank: int) -> Any:
         manager, model, optimizer = manager_of(place, rank, kind, 1, **more)
-        assert manager.load() is None
         for step in range(1, steps + 1):
             train(model, optimizer)
             manager.step(step)
@@ -71,15 +70,14 @@ def shards(place: Path, disk: int) -> dict[int, list[str]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_each_node_has_its_part_and_the_shared_directory_gets_it_all(kind: str, tmp_path: Path) -> None:
-    at_save = saved(tmp_path, kind, mode="sharded", async_save=True)
+def test_each_node_has_its_part_and_the_shared_directory_gets_it_all(tmp_path: Path) -> None:
+    at_save = saved(tmp_path, "ddp", mode="sharded", async_save=True)
     assert shards(tmp_path, 0) == {1: ["00000", "00001"], 2: ["00000", "00001"]}
     assert shards(tmp_path, 1) == {1: ["00002", "00003"], 2: ["00002", "00003"]}
     newest = scan(str(tmp_path / "shared")).committed[0]
     assert newest.step == 2
     reader.verify(newest.path)
-    found = resumed(tmp_path, kind, mode="sharded")
+    found = resumed(tmp_path, "ddp", mode="sharded")
     assert [step for step, _ in found] == [2] * 4
     assert [bits for _, bits in found] == at_save
 
@@ -95,3 +93,72 @@ def test_a_lost_disk_comes_back_from_peers_alone(kind: str, tmp_path: Path) -> N
     assert [step for step, _ in found] == [2] * 4
     assert [bits for _, bits in found] == at_save
     assert shards(tmp_path, 0)[2] == ["00000", "00001", "00002", "00003"], "and has its copies again"
+
+
+def test_what_one_node_saw_damaged_comes_from_elsewhere_before_anything_older(tmp_path: Path) -> None:
+    """A bit flipped on one disk, a file lost on the other; peers have good copies, the shared directory is gone."""
+    at_save = saved(tmp_path, "ddp", mode="sharded", peer_copies=1)
+    newest = {disk: scan(str(tmp_path / f"disk-{disk}")).committed[0].path for disk in (0, 1)}
+    flip(Path(newest[0], "shard-00001.safetensors"))
+    os.unlink(Path(newest[1], "shard-00003.safetensors"))
+    shutil.rmtree(tmp_path / "shared")
+    found = resumed(tmp_path, "ddp", mode="sharded")
+    assert [step for step, _ in found] == [2] * 4
+    assert [bits for _, bits in found] == at_save
+    reader.verify(newest[0])
+    assert shards(tmp_path, 1)[2] == ["00000", "00001", "00002", "00003"]
+
+
+def test_without_copies_a_lost_disk_comes_from_the_shared_directory_and_what_is_nowhere_is_passed_over(
+    tmp_path: Path,
+) -> None:
+    at_save = saved(tmp_path, "ddp", mode="sharded")
+    shutil.rmtree(tmp_path / "disk-1")
+    found = resumed(tmp_path, "ddp", mode="sharded")
+    assert [bits for _, bits in found] == at_save
+    for place in ("disk-0", "disk-1", "shared"):
+        newest = scan(str(tmp_path / place)).committed[0]
+        assert newest.step == 2
+        Path(newest.path, "shard-00002.safetensors").unlink()
+    found = resumed(tmp_path, "ddp", mode="sharded")
+    assert [step for step, _ in found] == [1] * 4, "on all ranks alike"
+
+
+def test_another_number_of_ranks_and_one_file_for_all(tmp_path: Path) -> None:
+    """Two ranks on one node load what four on two have saved; and where rank 0 has written it all, all read it."""
+    at_save = saved(tmp_path, "ddp", mode="sharded", peer_copies=1)
+    shutil.rmtree(tmp_path / "shared")
+    found = resumed(tmp_path, "ddp", ranks=2, allow_reshard=True)
+    assert [step for step, _ in found] == [2] * 2
+    assert [bits for _, bits in found] == at_save[:2]
+    other = tmp_path / "other"
+    other.mkdir()
+    at_save = saved(other, "ddp", mode="consolidated", peer_copies=1)
+    shutil.rmtree(other / "shared")
+    shutil.rmtree(other / "disk-0")
+    found = resumed(other, "ddp")
+    assert [step for step, _ in found] == [2] * 4
+    assert [bits for _, bits in found] == at_save
+
+
+def test_a_limit_sets_aside_on_every_tier(tmp_path: Path) -> None:
+    """Also where a disk that was away comes back with what was set aside without it."""
+    saved(tmp_path, "ddp", steps=3, mode="sharded", peer_copies=1, local_keep=3)
+    shutil.copytree(tmp_path / "disk-1", tmp_path / "away")
+    found = resumed(tmp_path, "ddp", load={"resume_before_step": 3})
+    assert [step for step, _ in found] == [2] * 4
+    for place in ("disk-0", "disk-1", "shared"):
+        listing = scan(str(tmp_path / place))
+        assert [one.step for one in listing.committed][:1] == [2]
+        assert len(listing.aside) == 1
+    shutil.rmtree(tmp_path / "disk-1")
+    (tmp_path / "away").rename(tmp_path / "disk-1")
+    found = resumed(tmp_path, "ddp")
+    assert [step for step, _ in found] == [2] * 4
+    assert len(scan(str(tmp_path / "disk-1")).aside) == 1
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)

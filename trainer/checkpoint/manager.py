@@ -335,7 +335,7 @@ class CheckpointManager:
             report.tell(
                 "saved", step=saved.step, bytes=saved.bytes, shards=saved.shards, kind=saved.kind, save_s=saved.save_s,
                 verified=saved.verified, verify_s=saved.verify_s,
-                oldest=self._oldest(),
+                oldest=self._oldest(), local=self._tiers is not None,
             )  # fmt: skip
 
     def _oldest(self) -> int:
