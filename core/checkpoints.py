@@ -8,6 +8,7 @@ from rankpulse.core.records import CheckpointState, Heard, Observation, Order, R
 from rankpulse.core.words import printable
 
 SAVED, SAVE_FAILED, LOADED, REFUSED = "saved", "save_failed", "loaded", "refused"  # events
+UPLOADED, UPLOAD_FAILED = "uploaded", "upload_failed"
 REFUSALS_KEPT = 8
 RECENT_KEPT = 16
 HEARD_MAX = 64  # nodes: rank 0, which tells, may be on another one in every round
