@@ -8,7 +8,7 @@ FOLDER: Final = "deploy/kubernetes/monitoring"
 NAMESPACE: Final = "rankpulse"
 RULES: Final = f"{FOLDER}/rules.yaml"
 HEAD: Final = "# Made by `make dashboards` from dashboards/kubernetes.py: change it there.\n"
-# `kubectl apply` keeps a copy of the object in an annotation, and all annotations together may have 256 KiB. A dashboard
+# `kubectl apply` keeps a copy of the object in an annotation, and all annotations together may have 256 KiB. A board
 # below that can be applied from the client's side as well; the limit of a ConfigMap itself is 1 MiB.
 BOARD_MAX: Final = 262_144
 PART: Final[Mapping[str, str]] = {"app.kubernetes.io/part-of": "rankpulse"}
