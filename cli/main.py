@@ -150,15 +150,19 @@ def up(
     run_dir: RunDir = None,
     listen: Listen = None,
     preset: Preset = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME", help="prometheus: also start that, and an Alertmanager where one is."),
+    ] = None,
 ) -> None:
     """Everything on this machine, for trying out: a private etcd, a monitor and an agent. Ctrl-C stops all.
 
-    It says what to do next. --listen is where the monitor serves HTTP.
+    It says what to do next. --listen is where the monitor serves HTTP. Example: rankpulse up --with prometheus
     """
     settings = _settings(config, cluster, None, preset, node=node, run_dir=run_dir, monitor_listen=listen)
     from rankpulse.cli.up import run
 
-    raise typer.Exit(run(settings, config))
+    raise typer.Exit(run(settings, config, beside or ()))
 
 
 @app.command()
