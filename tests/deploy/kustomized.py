@@ -13,6 +13,7 @@ import yaml
 
 Thing = dict[str, Any]
 Key = tuple[str, str, str]  # kind, namespace, name
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # written in C where it is there: dashboards are large
 WORDS = {"apiVersion", "kind", "resources", "components", "configMapGenerator", "generatorOptions", "images", "patches"}
 
 
@@ -22,7 +23,7 @@ def build(folder: Path, onto: dict[Key, Thing] | None = None) -> dict[Key, Thing
 
 
 def documents(file: Path) -> list[Thing]:
-    return [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+    return [one for one in yaml.load_all(file.read_text(encoding="utf-8"), Loader=LOADER) if one]
 
 
 def key(thing: Mapping[str, Any]) -> Key:

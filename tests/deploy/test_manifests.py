@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kustomized import Thing, build, containers, documents, key
+from kustomized import LOADER, Thing, build, containers, documents, key
 from strictly import NEWEST, OLDEST, Strict
 
 from rankpulse.core.settings import parse
@@ -149,7 +149,7 @@ def test_kubectl_makes_the_same_of_it(folder: str) -> None:
     argv = [kubectl, "kustomize", str(HERE / folder)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    theirs = {key(thing): thing for thing in yaml.safe_load_all(done.stdout)}
+    theirs = {key(thing): thing for thing in yaml.load_all(done.stdout, Loader=LOADER)}
     assert theirs == build(HERE / folder)
 
 
@@ -290,7 +290,7 @@ def test_dashboards_can_be_applied() -> None:
         kubernetes.board({"uid": "x", "title": "ü" * (kubernetes.BOARD_MAX // 2)})
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "secrets.yaml"])
+@pytest.mark.parametrize("name", ["jobset.yaml", "trainjob.yaml", "pytorchjob.yaml"])
 def test_jobs_share_the_run_directory_with_the_agent(name: str) -> None:
     agent = one("base", "DaemonSet", "rankpulse-agent")["spec"]["template"]["spec"]
     [run] = [volume["hostPath"]["path"] for volume in agent["volumes"] if volume["name"] == "run"]
@@ -302,6 +302,25 @@ def test_jobs_share_the_run_directory_with_the_agent(name: str) -> None:
             assert mounts["rankpulse"] == run, "maps of processes name the file as the job sees it"
     text = (HERE / "examples" / name).read_text()
     assert f"path: {run}, type: Directory}}" in text, "a pod must wait for the agent, not make its directory"
+
+
+def test_a_sidecar_shares_memory_and_processes_with_its_job_and_has_no_rights() -> None:
+    text = example("jobset-sidecar.yaml", "ConfigMap")["data"]["rankpulse.toml"]
+    settings = parse(tomllib.loads(text))
+    job = example("jobset-sidecar.yaml", "JobSet")["spec"]["replicatedJobs"][0]["template"]
+    pod = job["spec"]["template"]["spec"]
+    [agent], [trainer] = pod["initContainers"], pod["containers"]
+    where = [{m["name"]: m["mountPath"] for m in one["volumeMounts"]}["rankpulse"] for one in (agent, trainer)]
+    assert where == [settings.agent.run_dir] * 2
+    assert {"name": "RANKPULSE_DIR", "value": settings.agent.run_dir} in trainer["env"]
+    [run] = [volume for volume in pod["volumes"] if volume["name"] == "rankpulse"]
+    assert run["emptyDir"]["medium"] == "Memory"
+    assert (pod["shareProcessNamespace"], agent["restartPolicy"]) == (True, "Always")
+    assert not any("hostPath" in volume for volume in pod["volumes"]), "Pod Security level `restricted`"
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    for one in (agent, trainer):
+        assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert one["securityContext"]["allowPrivilegeEscalation"] is False
 
 
 def test_the_receiver_knows_where_such_jobs_are_suspended(newest: Strict) -> None:
