@@ -5,6 +5,7 @@ one). What stands for a type of Kubernetes itself is a reference to Kubernetes' 
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,23 +18,36 @@ PLAIN: Mapping[str, Schema] = {
     "float": {"type": "number"}, "StrictFloat": {"type": "number"},
     "Any": {}, "object": {}, "None": {"type": "null"},
 }  # fmt: skip
+_CLASS = re.compile(r"^class (\w+)\(.*\n(?:(?:[ \t].*)?\n|[ \t].*\Z)*", re.MULTILINE)
 Known = Callable[[str], Schema | None]  # the schema of a type that is defined elsewhere
 
 
-def read(sources: Iterable[str], elsewhere: Known) -> dict[str, Schema]:
-    """By name of the class: what these modules define. Fields that a class does not have are refused."""
-    classes = [node for text in sources for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
-    own = {node.name for node in classes}
+def read(sources: Iterable[str], elsewhere: Known, top: str) -> dict[str, Schema]:
+    """By name of the class: `top`, and what it is made of. Fields that a class does not have are refused.
+
+    Only these classes are parsed: a module may have fifty thousand lines.
+    """
+    texts = {found[1]: found[0] for text in sources for found in _CLASS.finditer(text)}
+    made: dict[str, Schema] = {}
+    todo = [top]
 
     def named(name: str) -> Schema:
         if name in PLAIN:
             return PLAIN[name]
-        found = elsewhere(name)
-        if found is None and name not in own:
+        if found := elsewhere(name):
+            return found
+        if name not in texts:
             raise KeyError(f"a type that nobody defines: {name}")
-        return found or {"$ref": f"#/$defs/{name}"}
+        todo.append(name)
+        return {"$ref": f"#/$defs/{name}"}
 
-    return {node.name: _class(node, named) for node in classes if elsewhere(node.name) is None}
+    while todo:
+        name = todo.pop()
+        if name not in made:
+            [node] = ast.parse(texts[name]).body
+            assert isinstance(node, ast.ClassDef)
+            made[name] = _class(node, named)
+    return made
 
 
 def _class(node: ast.ClassDef, named: Callable[[str], Schema]) -> Schema:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from models import Schema, read
+from models import Known, Schema, read
 from published import package
 
 OLDEST, NEWEST = "1.30.0", "1.37.0"
@@ -37,13 +37,23 @@ class Strict:
             marks = shape.get("x-kubernetes-group-version-kind", ())
             if {"group": group, "kind": kind, "version": version} in marks and not name.endswith("List"):
                 return self._made(name, {})
-        reader = {
-            "jobset.x-k8s.io/v1alpha2": self._trainer, "trainer.kubeflow.org/v1alpha1": self._trainer,
-            "kubeflow.org/v1": self._training, "monitoring.coreos.com/v1": self._prometheus,
-        }[api]  # fmt: skip
-        prefix, defined = reader()
-        top = f"{prefix.get(api, '')}{kind}"
-        return self._made(top, defined)
+        wheel, folder, prefix, known = self._published()[api]
+        with package(self._packages, wheel) as archive:
+            names = [one for one in archive.namelist() if one.startswith(folder) and one.endswith(".py")]
+            sources = [archive.read(one).decode() for one in names]
+        return self._made(f"{prefix}{kind}", read(sources, known, f"{prefix}{kind}"))
+
+    def _published(self) -> dict[str, tuple[str, str, str, Known]]:
+        """By group and version: the package, where its classes are, what their names begin with, and whose else they
+        speak of."""
+        trainer = ("kubeflow_trainer_api", "kubeflow_trainer_api/models/")
+        prometheus = ("cloudcoil_models_prometheus_operator", "cloudcoil/models/prometheus_operator/v1.py")
+        return {
+            "jobset.x-k8s.io/v1alpha2": (*trainer, "JobsetV1alpha2", self._known),
+            "trainer.kubeflow.org/v1alpha1": (*trainer, "TrainerV1alpha1", self._known),
+            "kubeflow.org/v1": ("kubeflow_training", "kubeflow/training/models/", "KubeflowOrgV1", self._v1),
+            "monitoring.coreos.com/v1": (*prometheus, "", self._apimachinery),
+        }
 
     def _made(self, top: str, more: Mapping[str, Schema]) -> Draft202012Validator:
         ours = {"type": "object", "required": ["apiVersion", "kind", "metadata"]}
@@ -65,26 +75,3 @@ class Strict:
 
     def _apimachinery(self, name: str) -> Schema | None:
         return {"$ref": "#/$defs/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"} if name == "ObjectMeta" else None
-
-    def _sources(self, wheel: str, begins: str) -> list[str]:
-        with package(self._packages, wheel) as archive:
-            names = [name for name in archive.namelist() if name.startswith(begins) and name.endswith(".py")]
-            return [archive.read(name).decode() for name in names if not name.endswith("__init__.py")]
-
-    @functools.cache  # noqa: B019
-    def _trainer(self) -> tuple[dict[str, str], dict[str, Schema]]:
-        made = read(self._sources("kubeflow_trainer_api", "kubeflow_trainer_api/models/"), self._known)
-        return {
-            "jobset.x-k8s.io/v1alpha2": "JobsetV1alpha2",
-            "trainer.kubeflow.org/v1alpha1": "TrainerV1alpha1",
-        }, made
-
-    @functools.cache  # noqa: B019
-    def _training(self) -> tuple[dict[str, str], dict[str, Schema]]:
-        made = read(self._sources("kubeflow_training", "kubeflow/training/models/"), self._v1)
-        return {"kubeflow.org/v1": "KubeflowOrgV1"}, made
-
-    @functools.cache  # noqa: B019
-    def _prometheus(self) -> tuple[dict[str, str], dict[str, Schema]]:
-        begins = "cloudcoil/models/prometheus_operator/v1.py"
-        return {}, read(self._sources("cloudcoil_models_prometheus_operator", begins), self._apimachinery)
