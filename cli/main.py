@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankpulse.cli import acting, watching
+from rankpulse.cli import acting, checking, watching
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
@@ -291,7 +291,7 @@ def diagnose(
     room.run(snapshot, recorder, as_json)
 
 
-for command in (*watching.COMMANDS, *acting.COMMANDS):
+for command in (*watching.COMMANDS, *acting.COMMANDS, *checking.COMMANDS):
     app.command()(command)
 
 
@@ -319,35 +319,6 @@ def restart(
     from rankpulse.cli import operate
 
     typer.echo(asyncio.run(operate.restart(settings, run, reason, resume_before_step)))
-
-
-@app.command()
-def doctor(
-    config: Config = None,
-    cluster: Cluster = None,
-    store: Store = None,
-    run_dir: RunDir = None,
-    as_json: Json = False,
-) -> None:
-    """What works here and what does not, with remedies. Exit code 1 when something must be repaired."""
-    settings = _settings(config, cluster, store, run_dir=run_dir)
-    from rankpulse.cli import doctor as room
-    from rankpulse.cli import show
-
-    async def examine() -> list[room.Check]:
-        found = []
-        async for check in room.run(settings):
-            found.append(check)
-            if not as_json:
-                typer.echo(f"{check.level:4}  {check.name}: {show.plain(check.text)}")
-                if check.remedy:
-                    typer.echo(f"      -> {check.remedy}")
-        return found
-
-    checks = asyncio.run(examine())
-    if as_json:
-        show.as_json([check._asdict() for check in checks])
-    raise typer.Exit(1 if any(check.level == room.FAIL for check in checks) else 0)
 
 
 @app.command()

@@ -517,6 +517,7 @@ class RunMode(Record, frozen=True, kw_only=True):
     at: float
     then: str = ""  # of paused: the mode to return to, "" for none of its own
     restart_on_non_finite: bool | None = None  # such restarts of this run; null: as the settings say
+    restart_on_corruption: bool | None = None  # likewise, where a replica's parameters are not those of the others
 
 
 class Breaker(Record, frozen=True, kw_only=True):
