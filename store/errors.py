@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+
 from rankpulse.store.api import Denied, LeaseLost, NoSpace, StoreError, TooLarge, Uncertain, Unreachable
 
 RPC_ERRORS: Final = (grpc.aio.AioRpcError, TimeoutError)
