@@ -4,15 +4,15 @@ Written on the stubs because a beat is one such call, thousands of times a secon
 interceptors make a task for each call, and etcd3aio's services a timer and a retry around each.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc.aio
 from etcd3aio import _protobuf as pb
 
-from rankpulse.store.api import Delete, Guard, Item, Put, StoreError, Unreachable, Write
+from rankpulse.store.api import Delete, Guard, Item, Put, StoreError, Write
 from rankpulse.store.channel import REQUIRE_LEADER, Metadata
+from rankpulse.store.renewals import Renewals
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,27 @@ class Wire:
     auth: Any
     maintenance: Any
     metadata: Callable[[], Metadata]
+    renewals: Renewals
 
     @classmethod
     def on(cls, channel: Any, metadata: Callable[[], Metadata]) -> "Wire":
+        leases = pb.LeaseStub(channel)
         return cls(
             channel,
             pb.KVStub(channel),
-            pb.LeaseStub(channel),
+            leases,
             pb.AuthStub(channel),
             pb.MaintenanceStub(channel),
             metadata,
+            Renewals(leases),
         )
+
+    async def close(self, grace_s: float | None = None) -> None:
+        """Calls under way have `grace_s` to end."""
+        if not grace_s:
+            await self.renewals.close()
+        await self.channel.close(grace_s)
+        await self.renewals.close()
 
     async def range(self, key: str, end: bytes, timeout_s: float) -> Any:
         request = pb.RangeRequest(key=key.encode(), range_end=end)
@@ -65,17 +75,6 @@ class Wire:
         request = pb.LeaseRevokeRequest(ID=lease)
         return await self.leases.LeaseRevoke(request, timeout=timeout_s, metadata=self.metadata())
 
-    async def keep_alive(self, lease: int, timeout_s: float) -> int:
-        """Renew once; the seconds it now lasts, 0 when it has ended."""
-        call = self.leases.LeaseKeepAlive(_once(lease), timeout=timeout_s)
-        try:
-            answer = await call.read()
-        finally:
-            call.cancel()
-        if answer is grpc.aio.EOF:
-            raise Unreachable("etcd ended the call without an answer: try again")
-        return int(answer.TTL)
-
     async def status(self, timeout_s: float) -> Any:
         """Of this member; wanted most when there is no leader."""
         own = tuple(pair for pair in self.metadata() if pair != REQUIRE_LEADER)
@@ -86,10 +85,6 @@ class Wire:
         request = pb.AuthenticateRequest(name=user, password=password)
         answer = await self.auth.Authenticate(request, timeout=timeout_s, metadata=(REQUIRE_LEADER,))
         return str(answer.token)
-
-
-async def _once(lease: int) -> AsyncIterator[Any]:
-    yield pb.LeaseKeepAliveRequest(ID=lease)
 
 
 def transaction(guards: Sequence[Guard], writes: Sequence[Write]) -> Any:

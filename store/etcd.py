@@ -116,7 +116,7 @@ class EtcdStore:
         return Lease(int(answer.ID), float(answer.TTL))
 
     async def keep_alive(self, lease: Lease) -> float:
-        ttl = await self._call(lambda wire, s: wire.keep_alive(lease.id, s))
+        ttl = await self._call(lambda wire, s: wire.renewals.renew(lease.id, s))
         if ttl <= 0:
             raise LeaseLost(f"lease {lease.id:x} has ended")
         return float(ttl)

@@ -57,14 +57,14 @@ class Link:
         """Give this connection up; calls still under way on it have `grace_s` to end."""
         if self._wire is wire:
             self._wire, self._missed = None, 0
-            task = asyncio.get_running_loop().create_task(wire.channel.close(grace_s))
+            task = asyncio.get_running_loop().create_task(wire.close(grace_s))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         wire, self._wire = self._wire, None
         if wire is not None:
-            await wire.channel.close()
+            await wire.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
 

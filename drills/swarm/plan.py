@@ -15,8 +15,6 @@ KINDS: Final = {
     FLOOD: "`rate` records a second for `lasts_s` that cannot be read",
     NEXT_SCHEMA: "`rate` records a second for `lasts_s` of a schema that nobody knows yet",
 }
-WARM_S: Final = 30.0  # before the first death: every node is known and its job trains
-SEEN_S: Final = 45.0  # after the last: it is to be found
 NODES_MAX: Final = 8192  # each has a port of its own
 
 
@@ -45,6 +43,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     stands_s: float = 60.0  # peers of a dead node, until their backend gives up
     connections: int = 8
     preset: str = "default"
+    warm_s: float = 30.0  # before the first death: every node is known and its job trains
+    seen_s: float = 45.0  # after the last: it is to be found
+    early: bool = False  # over as soon as all that was planned is done and found
 
     def check(self) -> None:
         """Raises `BadPlan`."""
@@ -59,12 +60,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def least_s(self) -> float:
-        return WARM_S + SEEN_S
+        return self.warm_s + self.seen_s
 
 
 def deaths(options: Options, rng: Random) -> list[Injection]:
     """Deaths by lot between the beginning and the time that the last needs to be found."""
-    times = sorted(rng.uniform(WARM_S, options.for_s - SEEN_S) for _ in range(options.kill))
+    times = sorted(rng.uniform(options.warm_s, options.for_s - options.seen_s) for _ in range(options.kill))
     return [Injection(at=at, kind=DEATH) for at in times]
 
 

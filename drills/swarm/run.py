@@ -67,12 +67,13 @@ class Measured:
         self.answers: dict[str, list[float]] = {path: [] for path in gauges.PAGES}
         self.metrics: list[str] = []
         self._last = self.began, meter.done, len(meter.delays)
+        self.passed_s = 0.0
 
     def look(self) -> Now:
         """Once a second."""
         at, done, delays = self._last
         now, meter, truth = time.monotonic(), self.swarm.meter, self.swarm.truth
-        self._last = now, meter.done, len(meter.delays)
+        self._last, self.passed_s = (now, meter.done, len(meter.delays)), now - self.began
         speaking = sum(node.alive and not node.standing for node in self.swarm.nodes.values())
         self.expected += speaking * (now - at) / self.swarm.options.interval_s
         parts = {"swarm": self.own, "monitor": self.monitor, "etcd": self.etcd}
@@ -81,7 +82,7 @@ class Measured:
                 part.memory_mb()
         killed = truth.killed()
         return Now(
-            now - self.began,
+            self.passed_s,
             speaking,
             (meter.done - done) / max(now - at, 0.001),
             meter.quantile(0.99, delays),
@@ -90,6 +91,10 @@ class Measured:
             sum(deed.found is not None for deed in killed),
             len(truth.wrong()),
         )
+
+    @property
+    def done_at_last(self) -> int:
+        return self._last[1]
 
     async def ask(self) -> None:
         """The monitor's pages, each once."""
@@ -125,7 +130,7 @@ async def run(
             await measured.ask()
             doing = asyncio.create_task(_do(swarm, injections, measured.began))
             try:
-                await _watch(measured, options.for_s, show)
+                await _watch(measured, options, show, doing)
             finally:
                 doing.cancel()
                 await asyncio.gather(doing, return_exceptions=True)
@@ -179,12 +184,17 @@ async def _do(swarm: Swarm, injections: Sequence[Injection], began: float) -> No
             done = await swarm.do(one)
 
 
-async def _watch(measured: Measured, for_s: float, show: Callable[[Now], None]) -> None:
+async def _watch(
+    measured: Measured, options: Options, show: Callable[[Now], None], doing: "asyncio.Task[None]"
+) -> None:
     asked_at = measured.began
     asking: asyncio.Task[None] | None = None
-    while (now := time.monotonic()) < measured.began + for_s:
+    while (now := time.monotonic()) < measured.began + options.for_s:
         measured.swarm.check()
-        show(measured.look())
+        seen = measured.look()
+        show(seen)
+        if options.early and doing.done() and seen.found == seen.killed:
+            break
         if now - asked_at >= PAGES_EVERY_S and (asking is None or asking.done()):
             asked_at, asking = now, asyncio.create_task(measured.ask())
         await asyncio.sleep(1.0)
@@ -203,11 +213,11 @@ def _report(measured: Measured, speaking_s: float, db_bytes: int, version: str) 
         gpus=options.gpus,
         runs=options.runs,
         interval_s=options.interval_s,
-        seconds=time.monotonic() - measured.began,
+        seconds=measured.passed_s,
         speaking_after_s=speaking_s,
         beats_expected=round(measured.expected),
         beats_sent=meter.sent - measured.sent,
-        beats_acknowledged=meter.done - measured.done,
+        beats_acknowledged=measured.done_at_last - measured.done,
         beats_refused=meter.refused - measured.refused,
         beats_folded=_grown(first, last, FOLDED, '{kind="beat"}'),
         errors=dict(meter.errors),
@@ -225,7 +235,14 @@ def _report(measured: Measured, speaking_s: float, db_bytes: int, version: str) 
         pages_s={path: (sorted(s)[len(s) // 2], max(s)) for path, s in measured.answers.items() if s},
         killed=[Found(node=deed.node, run=deed.run, after_s=deed.found) for deed in truth.killed()],
         accused=[
-            {"id": i.id, "class": i.klass, "nodes": list(i.nodes), "run": i.run_id, "summary": i.summary}
+            {
+                "id": i.id,
+                "class": i.klass,
+                "nodes": list(i.nodes[:4]),
+                "count": len(i.nodes),
+                "run": i.run_id,
+                "summary": i.summary,
+            }
             for i in truth.wrong()
         ],
         incidents=dict(Counter(incident.klass for incident in truth.incidents)),

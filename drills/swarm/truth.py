@@ -56,6 +56,8 @@ class Truth:
         return [incident for incident, at in self._said.values() if not self._explained(incident, at)]
 
     def _explained(self, incident: Incident, at: float) -> bool:
+        if incident.klass == d.CONTROL_PLANE_DELAY:
+            return True  # it says of itself that nobody is to blame
         named = {member.node for member in incident.culprits} or set(incident.nodes)
         near = [deed for deed in self.deeds if deed.at <= at <= deed.until + AFTER_S]
         if incident.klass == d.NODE_DEAD:

@@ -66,8 +66,7 @@ class Swarm:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for node in self.nodes.values():
-            await node.close()
+        await asyncio.gather(*(node.close() for node in self.nodes.values()))
         for store in self.stores:
             await store.close()
 
