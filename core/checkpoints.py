@@ -8,6 +8,7 @@ from rankpulse.core.records import CheckpointState, Heard, Observation, Order, R
 from rankpulse.core.words import printable
 
 SAVED, SAVE_FAILED, LOADED, REFUSED = "saved", "save_failed", "loaded", "refused"  # events
+LAST_WORDS = "last_words"  # the same: they are offered
 REFUSALS_KEPT = 8
 HEARD_MAX = 64  # nodes: rank 0, which tells, may be on another one in every round
 COUNT_MAX = 2**53
@@ -35,6 +36,9 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
         case "loaded" if step >= 0:
             late = round_ < state.loaded_round
             state = _late(state, loads=1) if late else _loaded(state, detail, step, round_, obs.at)
+        case "last_words" if round_ >= state.last_words_round:
+            within_s = _seconds(detail, "within_s")
+            state = msgspec.structs.replace(state, last_words_s=within_s, last_words_round=round_)
         case "refused":
             refusals = (*state.refusals, Refusal(round_, step, _text(detail, "reason")))[-REFUSALS_KEPT:]
             state = msgspec.structs.replace(state, refused=state.refused + times, refusals=refusals)
