@@ -29,6 +29,7 @@ _OTHERS_S: Final = 0.5  # once one has saved: the others have taken part, or han
 _REASSURE_S: Final = 1.0  # holders of the dead wait for a word, and no longer than theirs allows
 _QUESTION_MAX: Final = 4096
 _ANSWER_MAX: Final = 16 * 1024
+_GARBAGE: Final = "its answer is none of ours"
 _Rank = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
@@ -98,11 +99,12 @@ class LastWords:
         """The question to one of them: its answer, or why there is none."""
         try:
             body = await worker_server.ask(self.workers.run_dir, worker, HANDLER, _ANSWER_MAX, question)
-            return msgspec.json.decode(body, type=Answer)
+            answer = msgspec.json.decode(body, type=Answer)
+            return answer if answer.outcome != SAVED or answer.step >= 0 else _GARBAGE
         except NoAnswer as error:
             return "it does not offer them" if error.status == worker_server.NO_HANDLER else str(error)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return "its answer is none of ours"
+            return _GARBAGE
         except OSError as error:
             return f"its server cannot be reached: {error.strerror or error}"
 
@@ -123,7 +125,7 @@ def _sum_up(heard: dict[int, Answer | str], limit_s: float) -> Words:
     """One that saved counts for all: a checkpoint is of all of them. Then what is said against it."""
     answers = [one for one in heard.values() if isinstance(one, Answer)]
     saved = max((one for one in answers if one.outcome == SAVED), key=lambda one: one.step, default=None)
-    if saved is not None and saved.step >= 0:
+    if saved is not None:
         return Words(SAVED, saved.step, tuple(sorted(set(saved.absent))), printable(saved.reason))
     refused = next((one for one in answers if one.outcome == REFUSED), None)
     if refused is not None:

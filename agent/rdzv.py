@@ -52,8 +52,8 @@ def _well(_one: Torchrun) -> tuple[bool, str]:
 @dataclass(slots=True)
 class Rendezvous:
     """`named`: whether this agent speaks for the node by now; `busy`: whether workers of a launcher still live;
-    `lives`: whether a launcher does; `speaking`: whether last words are asked for in a round; `standing`: whether the node is being looked at before it joins, and why it may
-    not."""
+    `lives`: whether a launcher does; `speaking`: whether last words are asked for in a round; `standing`: whether the
+    node is being looked at before it joins, and why it may not."""
 
     node: str
     keys: Keys

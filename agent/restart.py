@@ -1,7 +1,8 @@
 """A restart of one round of our rendezvous, as far as this node goes.
 
-First those that live are asked to save, if the order says so. Torchrun stops the workers itself and meets again: no attempt of it is burned. What it cannot do is end a process that
-does not react; those are killed here, the culprits at once, so that nobody waits for them.
+First those that live are asked to save, if the order says so. Torchrun stops the workers itself and meets again: no
+attempt of it is burned. What it cannot do is end a process that does not react; those are killed here, the culprits at
+once, so that nobody waits for them.
 """
 
 import asyncio

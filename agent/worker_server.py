@@ -23,7 +23,7 @@ _HEAD_MAX: Final = 16 * 1024
 
 
 class NoAnswer(Exception):
-    """The server did not tell; the text says why. `spoke`: it is there and answered something else, with this status."""
+    """The server did not tell; the text says why. `spoke`: it is there and answered otherwise, with this status."""
 
     def __init__(self, why: str, *, spoke: bool = False, status: str = "") -> None:
         super().__init__(why)
@@ -31,7 +31,10 @@ class NoAnswer(Exception):
 
 
 async def ask(run_dir: str, worker: Worker, handler: str, limit: int, question: bytes = b"") -> bytes:
-    """What that handler answers to the question, in at most `limit` bytes. Raises `NoAnswer` and OSError. Waits for as long as it takes."""
+    """What that handler answers to the question, in at most `limit` bytes. Waits for as long as it takes.
+
+    Raises `NoAnswer` and OSError.
+    """
     seen = proc.stat(worker.pid)
     if seen is None or seen.start != worker.start or seen.state in "ZX":
         raise NoAnswer("the process is gone")
