@@ -122,6 +122,17 @@ def saved(step: int, absent: Collection[int]) -> str:
     return f"step {step}" + (f", without {ranks_in_words(absent)}" if absent else "")
 
 
+def in_words(incident: Incident) -> str:
+    """What came of it so far; "" where nobody was asked. The reason, and who was absent, are in its story."""
+    if incident.last_words == SAVED:
+        return f"those that lived saved step {incident.last_words_step}"
+    return {
+        ASKED: "asked for, no answer yet",
+        REFUSED: "refused: the job resumes from its last checkpoint",
+        UNANSWERED: "nobody answered: the job resumes from its last checkpoint",
+    }.get(incident.last_words, "")
+
+
 def heard(incident: Incident, words: Iterable[Words]) -> Incident:
     """The incident with what nodes say of it; one that saved counts for all."""
     for one in words:
