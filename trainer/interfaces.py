@@ -79,6 +79,19 @@ def open_worker_server(torch: Any, path: str) -> str:
     return _keep_for_ever(server)
 
 
+def register_handler(torch: Any, name: str, handle: Callable[[Any, Any], None]) -> str:
+    """Have `handle(request, response)` called for `POST /handler/<name>` of the worker server. It stays for good."""
+    if torch is None:
+        return "torch is not imported"
+    try:
+        importlib.import_module("torch._C._distributed_c10d")._register_handler(name, handle)
+    except (ImportError, AttributeError):
+        return "this torch has no torch._C._distributed_c10d._register_handler"
+    except Exception as error:
+        return f"_register_handler refused: {type(error).__name__}: {error}"
+    return "ok"
+
+
 def let_server_finish(path: str, patience_s: float = 0.5) -> None:
     """Before the interpreter ends: let requests that reached the server on `path` be answered. Nobody asks: no wait.
 
