@@ -76,7 +76,8 @@ async def _with_spare(show: Show) -> tuple[Spared, r.RunState, r.Roster]:
         for name in NODES:
             await show.stage.add(name, UNREACHABLE)
         show.tell("starting another job on two nodes, under holders, and a torchrun of it on a third: the spare")
-        show.spared = Spared(show.stage, show.directory / "spared", name="spared-job", save_every=SAVE_EVERY)
+        where = show.directory / "spared"
+        show.spared = Spared(show.stage, where, name="spared-job", save_every=SAVE_EVERY, last_words=True)
         await show.spared.start()
     elif not show.spared.spare_is_there():
         show.tell(f"{show.spared.spare} is there again: another agent, and a torchrun by the same command, which waits")
@@ -121,7 +122,7 @@ def drained(result: Result, at_step: int) -> list[str]:
     if resumed is None or lost is None:
         return ["the job is not seen to resume"]
     wrong = []
-    if resumed <= at_step or resumed % SAVE_EVERY:
+    if resumed <= at_step or (resumed % SAVE_EVERY and not result.last_words):
         wrong.append(f"it went on from step {resumed}: not from a checkpoint of after step {at_step}")
     if lost >= SAVE_EVERY // 2:
         wrong.append(f"{lost} steps lost: it did not leave when its checkpoint was saved")

@@ -36,6 +36,7 @@ class Result:
     incidents: int = 0
     resumed_from_step: int | None = None
     verified: bool | None = None  # the checkpoint it resumed from, checked byte by byte by the demo itself
+    last_words: bool | None = None  # whether that checkpoint is what survivors saved at the fault
     lost_steps: int | None = None
     save_every: int | None = None
     time_to_detect_s: float | None = None
@@ -68,7 +69,8 @@ class Show:
         """The job of the demo, started when there is none, trained until the detectors know it."""
         if self.job is None:
             self.tell("starting a real DDP job: 2 torchruns x 2 workers")
-            self.job = Job(self.directory / "job", self.nodes, name="demo-job", backend="rankpulse").start()
+            where = self.directory / "job"
+            self.job = Job(where, self.nodes, name="demo-job", backend="rankpulse", last_words=True).start()
             self.trained = self.job
         job, witness = self.job, self.stage.witness
         state = await self.until(job, lambda: witness.run(job.name), 150.0, "the job in the store")
