@@ -16,6 +16,7 @@ from rankpulse.drills.pager import Pager
 from rankpulse.drills.resumes import between_saves, watch, worth
 from rankpulse.drills.spared import Spared
 from rankpulse.drills.stage import NODES, Stage
+from rankpulse.drills.striking import stop_outside_an_update
 
 TRAINED_STEPS = 25  # before the first fault: the detectors have seen the job at work
 STALLS_S = (3.0, 6.0, 4.0, 8.0, 5.0)
@@ -175,6 +176,7 @@ async def crash(show: Show) -> Result:
     await between_saves(job, show.rng)
     watching = watch(job)
     show.tell(f"crash: SIGKILL for rank {victim.rank} on {victim.node} (pid {victim.pid})")
+    await asyncio.to_thread(stop_outside_an_update, victim.pid, show.nodes[victim.node])
     since = time.time()
     os.kill(victim.pid, signal.SIGKILL)
 
