@@ -27,7 +27,10 @@ def derived(state: dict[str, Any], rank: int) -> dict[str, Any]:
     """Generators for a rank of whose own nothing is known: from those of another rank and its number, the same for the
     same, and different for different ranks."""
     seed = _seed_of(state, rank)
-    found: dict[str, Any] = {"python": random.Random(seed).getstate(), "torch": _seeded(seed, "cpu")}
+    found: dict[str, Any] = {
+        "python": random.Random(seed).getstate(),  # noqa: S311 (no secret)
+        "torch": _seeded(seed, "cpu"),
+    }
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in state:
         found["numpy"] = numpy.random.RandomState(seed & 0xFFFFFFFF).get_state(legacy=False)

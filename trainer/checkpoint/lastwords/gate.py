@@ -1,7 +1,7 @@
 """Whether this process is between two updates, and the door that keeps it there while last words are written.
 
 Optimizers pass the gate before and after each step. Between the first of these and the program's next word that a step
-is done, what the process holds is of no step. Nothing here raises; while nobody holds the gate, passing it costs a lock.
+is done, what the process holds is of no step. Nothing here raises; while nobody holds the gate, it costs a lock.
 """
 
 import time

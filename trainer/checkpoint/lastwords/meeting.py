@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeVar
 
 from rankpulse.trainer.checkpoint import rotation
@@ -38,8 +39,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Seen:
-    """What the names say. marks: of an attempt, by rank, how far it has come; plans: attempts that are decided; rows: of
-    an attempt, whose rows are there; over: attempts of which it was said that they are given up."""
+    """What the names say. marks: of an attempt, by rank, how far it has come; plans: attempts that are decided; rows:
+    of an attempt, whose rows are there; over: attempts of which it was said that they are given up."""
 
     marks: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     plans: tuple[int, ...] = ()
@@ -151,7 +152,7 @@ def sweep(files: Files, directory: str, own: str = "") -> None:
     with suppress(OSError):
         for name in sorted(os.listdir(directory)):
             path = os.path.join(directory, name)
-            if _FOLDER.fullmatch(name) and name != PREFIX + own and os.path.isdir(path) and not os.path.islink(path):
+            if _FOLDER.fullmatch(name) and name != PREFIX + own and os.path.isdir(path) and not Path(path).is_symlink():
                 with suppress(OSError):
                     _ended(files, directory, path)
 

@@ -5,8 +5,8 @@ that state. Everything else goes on changing while the next forward and backward
 small things are copied (running statistics, schedulers, scalers, `extra`, random numbers), and of large ones the
 version is noted that tensors count of themselves: a change in place is found, and what was changed is not written.
 
-The program's modules are asked for nothing at a step, nor later by the other thread: FSDP2, for one, keeps other tensors
-in them during a pass. Where in them things are kept is looked up when ranks agree (`Keeper`).
+The program's modules are asked for nothing at a step, nor later by the other thread: FSDP2, for one, keeps other
+tensors in them during a pass. Where in them things are kept is looked up when ranks agree (`Keeper`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,8 +173,12 @@ class Keeper:
         """Its state as it is, for nothing changes it meanwhile; its groups as they were."""
         put, before = Put(), self._base.held[part.name]
         state = part.encode_state(put)
-        known = {name: before[name] for name, one in put.tensors.items() if name in before and before[name].living is one}
-        fresh = held_of({name: one for name, one in put.tensors.items() if name not in known} | moment.copies[part.name])
+        known = {
+            name: before[name] for name, one in put.tensors.items() if name in before and before[name].living is one
+        }
+        fresh = held_of(
+            {name: one for name, one in put.tensors.items() if name not in known} | moment.copies[part.name]
+        )
         names = [*put.tensors, *moment.copies[part.name]]
         found = {name: known.get(name) or fresh[name] for name in names if name in known or name in fresh}
         return {"kind": state["kind"], "groups": moment.values[part.name], "state": state["state"]}, found

@@ -1,7 +1,7 @@
 """One rank's way through last words: announce, decide or hear what was decided, write, commit or wait, answer.
 
 No clock and no thread of its own: whoever runs it calls `advance` again and again until there is an answer, and each
-call does what can be done now. So tests can put every order of arrival to it. Nothing is asked of other ranks but files.
+call does what can be done now. So tests can put every order of arrival to it. All it asks of other ranks is files.
 """
 
 import os
@@ -61,8 +61,8 @@ class Participant:
         self._rows: dict[int, Row] = {}
 
     def learn(self, absent: Mapping[int, bool]) -> None:
-        """Ranks that are not to be waited for, and whether each was in the middle of an update when it went. Called by any
-        thread."""
+        """Ranks that are not to be waited for, and whether each was in the middle of an update when it went. Called by
+        any thread."""
         everybody = range(self._who.layouts.world)
         self._gone = self._gone | {rank for rank in absent if rank in everybody and rank != self._who.rank}
         self._torn = self._torn | {rank for rank, torn in absent.items() if torn and rank in everybody}
@@ -138,7 +138,9 @@ class Participant:
         try:
             state = self._who.keeper.captured(standing.moment)
             if name := standing.moment.torn():
-                raise SaveFailed(f"{name} was changed since the end of step {step} by something that is no optimizer's step")
+                raise SaveFailed(
+                    f"{name} was changed since the end of step {step} by something that is no optimizer's step"
+                )
         except CheckpointError as error:
             return Announcement(rank, step, clean=False, unable=str(error)[:500])
         self._state = state

@@ -1,7 +1,7 @@
 """Who wakes last words in this process: the agent's question, SIGTERM, the death of a peer. One manager at a time.
 
-The question comes to torch's worker server (`attach()` opens it), which runs the handler in a C++ thread: it is answered
-while the main thread stands in a collective, as long as that has let go of Python's lock.
+The question comes to torch's worker server (`attach()` opens it), which runs the handler in a C++ thread: it is
+answered while the main thread stands in a collective, as long as that has let go of Python's lock.
 """
 
 import json

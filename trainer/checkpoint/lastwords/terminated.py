@@ -86,10 +86,8 @@ class Terminated:
                 self._spoken()
 
     def _spoken(self) -> None:
-        try:
+        with suppress(Exception):  # a bug of ours must not keep the process from its end
             self._speak()
-        except Exception:  # a bug of ours must not keep the process from its end
-            pass
         self._over = True
         if self._before == signal.SIG_DFL:
             _default(signal.SIGTERM)
@@ -97,7 +95,7 @@ class Terminated:
 
 
 def _default(number: int) -> None:
-    """What the kernel does by itself. Python lets only the main thread say so, and that may stand in C code for ever."""
+    """What the kernel does by itself. Python lets only the main thread say so, which may stand in C code."""
     libc = ctypes.CDLL(None)
     libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     libc.signal(number, None)

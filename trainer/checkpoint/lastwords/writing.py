@@ -84,7 +84,9 @@ def write(files: Files, directory: str, layouts: Layouts, plan: Plan, part: Part
             values, found = own_state(theirs, plan.own, plan.buffers_differ)
             shards.append(_shard(files, directory, layouts, plan, rank, _own(rank, values, found), shares))
     if name := part.moment.torn():
-        raise SaveFailed(f"{name} was changed after the end of step {plan.step} by something that is no optimizer's step")
+        raise SaveFailed(
+            f"{name} was changed after the end of step {plan.step} by something that is no optimizer's step"
+        )
     return Row(part.rank, tuple(shards), told_values(state) if plan.told else None)
 
 
@@ -137,7 +139,7 @@ def commit(
     run: Mapping[str, Any],
     limit: int | None,
 ) -> int:
-    """By the lowest writer, when the rows of all are there. Bytes of the shards. Raises Refused, StateRefused, OSError."""
+    """By the lowest writer, when all rows are there. Bytes of the shards. Raises Refused, StateRefused, OSError."""
     shards = tuple(sorted((shard for row in rows for shard in row.shards), key=lambda shard: shard.rank))
     told = [row.values for row in rows if row.values is not None] if plan.told else []
     manifest = ShardManifest(
