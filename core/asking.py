@@ -45,6 +45,18 @@ def noted(desk: Desk, incident: r.Incident, order: r.Order) -> r.Incident:
     return desk.note(incident, f"no last words are asked for: {ask.reason}")
 
 
+def unasked(desk: Desk, incident: r.Incident, run: RunView) -> r.Incident:
+    """Survivors may have saved by themselves, where nobody asked or heard them: the next round has loaded that."""
+    state = desk.folder.checkpoints.of(incident.run_uid)
+    if state is None or incident.last_words == last_words.SAVED or state.kind != last_words.KIND or state.skipped:
+        return incident
+    if state.loaded_round != run.current.number or not incident.round <= state.saved_round < state.loaded_round:
+        return incident
+    own = last_words.Words(last_words.SAVED, state.loaded_step)
+    incident = desk.change(incident, lambda i: last_words.heard(i, [own]))
+    return desk.note(incident, f"those that lived had saved step {state.loaded_step} by themselves")
+
+
 def patience_s(order: r.Order) -> float:
     """While survivors save, nothing else is due: so much longer has every rung."""
     return order.last_words_s + last_words.SLACK_S if order.last_words_s > 0 else 0.0

@@ -373,8 +373,8 @@ MONITOR: Final = (
         "counter",
         ("outcome",),
         "",
-        "Incidents that are over whose order asked survivors to save first: saved, refused, unanswered, or asked (no "
-        "agent said).",
+        "Incidents that are over in which survivors were asked to save, or saved by themselves: saved, refused, "
+        "unanswered, or asked (no agent said).",
     ),
     Metric(
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."

@@ -24,7 +24,7 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
     match detail.get("event"):
         case "saved" if step >= 0:
             late = round_ < state.loaded_round
-            state = _late(state, saves=times) if late else _saved(state, detail, step, times, obs.at)
+            state = _late(state, saves=times) if late else _saved(state, detail, step, times, (round_, obs.at))
         case "save_failed":
             state = msgspec.structs.replace(
                 state,
@@ -58,8 +58,10 @@ def limited(state: CheckpointState, order: Order) -> CheckpointState:
     return msgspec.structs.replace(state, resume_before_step=order.resume_before_step, resume_before_round=order.round)
 
 
-def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, at: float) -> CheckpointState:
-    verified = detail.get("verified") is True
+def _saved(
+    state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, when: tuple[int, float]
+) -> CheckpointState:
+    verified, (round_, at) = detail.get("verified") is True, when
     return msgspec.structs.replace(
         state,
         step=step,
@@ -68,6 +70,7 @@ def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, time
         at=at,
         bytes=_whole(detail, "bytes"),
         kind=_text(detail, "kind", 32),
+        saved_round=round_,
         shards=_whole(detail, "shards"),
         save_s=_seconds(detail, "save_s"),
         verify_s=_seconds(detail, "verify_s") if verified else state.verify_s,

@@ -15,6 +15,7 @@ from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.views import RoundView, process_of
 from rankpulse.core.words import printable
 
+KIND: Final = "last_words"  # of such checkpoints
 ASKED: Final = "asked"  # nobody has answered yet
 SAVED: Final = "saved"
 REFUSED: Final = "refused"

@@ -279,7 +279,8 @@ class CheckpointState(Record, frozen=True, kw_only=True):
     oldest_step: int = -1  # of the oldest one that the job kept at its last save, -1: not known
     at: float | None = None  # when the newest one was saved or loaded
     bytes: int = 0
-    kind: str = ""  # sharded | consolidated
+    kind: str = ""  # sharded | consolidated | last_words
+    saved_round: int = -1  # in which the newest one was saved
     shards: int = 0
     save_s: float = 0.0  # of the last save
     verify_s: float = 0.0  # of the last reading back, or checking before a load

@@ -61,12 +61,12 @@ def end_round(world: World, order: r.Order) -> None:
         world.ends(proc, signal=15, order_id=order.order_id)
 
 
-def goes_on(world: World, step: int) -> None:
+def goes_on(world: World, step: int, skipped: int = 0, number: int = 2) -> None:
     """The next round meets, loads that step, and trains."""
-    world.asks(NODES, 2)
+    world.asks(NODES, number)
     world.run(0.3)
-    procs = world.meets(NODES, 2, first_step=step + 1, asks=False)
-    detail = {"bytes": 1, "load_s": 0.1, "verify_s": 0.1, "level": "full", "skipped": 0, "resharded_from": 0}
+    procs = world.meets(NODES, number, first_step=step + 1, asks=False)
+    detail = {"bytes": 1, "load_s": 0.1, "verify_s": 0.1, "level": "full", "skipped": skipped, "resharded_from": 0}
     world.observe(r.CHECKPOINT, "node-a", procs[0], event="loaded", times=1, step=step, **detail)
     world.run(3)
 
@@ -257,6 +257,32 @@ def test_numbers_that_are_not_finite_are_not_saved_once_more() -> None:
     [order] = world.of_kind("restart")
     assert order.last_words_s == 0
     assert any(line.startswith("no last words are asked for: it is to go on from before step") for line in trail(world))
+
+
+@pytest.mark.parametrize(
+    ("kind", "skipped", "words"), [("last_words", 0, "saved"), ("sharded", 0, ""), ("last_words", 1, "")]
+)
+def test_what_survivors_saved_by_themselves_is_told_once_it_is_loaded(kind: str, skipped: int, words: str) -> None:
+    """Torchelastic restarts by itself: no order asks anybody. The next failure knows nothing of it."""
+    world = trained()
+    world.ends(world.procs[3], signal=9)
+    world.run(0.5)
+    world.observe(r.CHECKPOINT, "node-a", world.procs[0], event="saved", times=1, step=30, kind=kind, verified=False)
+    for proc in [proc for proc in world.procs if proc.alive]:
+        world.ends(proc, signal=15)
+    world.run(0.3)
+    goes_on(world, 30, skipped)
+    first = incident(world)
+    assert (first.action, first.outcome, first.last_words) == ("adopt", "recovered", words)
+    assert first.last_words_step == (30 if words else -1)
+    second = [proc for proc in world.procs if proc.alive]
+    world.ends(second[3], signal=9)
+    for proc in second[:3]:
+        world.ends(proc, signal=15)
+    world.run(0.5)
+    goes_on(world, 30, number=3)
+    found = max(world.incidents(), key=lambda i: i.round)
+    assert (found.round, found.outcome, found.last_words) == (2, "recovered", "")
 
 
 # --- the ladder
