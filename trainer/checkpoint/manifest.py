@@ -9,6 +9,7 @@ range of about 1/N of the bytes. Tensors with layout "boxes" (DTensor: FSDP2, TP
 """
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -302,7 +303,7 @@ def _absent(top: dict[str, Any], world_size: int) -> tuple[int, ...]:
     if top["schema_version"] < SCHEMA_ABSENT:
         raise Unfit(f"schema {SCHEMA_ABSENT} of {LAST_WORDS}", top["schema_version"])
     found = strict.integers(top.get("absent"), "absent", world_size)
-    if any(low >= high for low, high in zip(found, (*found[1:], world_size), strict=True)) or len(found) == world_size:
+    if any(low >= high for low, high in itertools.pairwise((*found, world_size))) or len(found) == world_size:
         raise Unfit(f"absent ranks below {world_size}, ascending, not all of them", top.get("absent"))
     return found
 

@@ -74,7 +74,7 @@ def agreed(together: Together, state: Captured | None, life: str) -> Layouts | s
     life: proposed by rank 0, taken by all. Raises RanksLost.
     """
     text = "" if state is None else json.dumps(structure(state))
-    mine = [None, "", {}] if state is None else [_mark(text), generators_of(state), state.compared]
+    mine: list[Any] = [None, "", {}] if state is None else [_mark(text), generators_of(state), state.compared]
     rows, life = together.tell([together.gather(mine), life])
     silent = [rank for rank, row in enumerate(rows) if row[0] is None]
     if silent:
@@ -88,10 +88,19 @@ def agreed(together: Together, state: Captured | None, life: str) -> Layouts | s
 def _texts(together: Together, rows: Sequence[Any], first: Mapping[str, int], text: str) -> dict[str, bytes]:
     """All layouts. Where there is one, everybody has it."""
     if len(first) == 1:
-        return {rows[0][0]: zlib.compress(text.encode(), 1)}
+        return {rows[0][0]: _packed(text)}
     said = together.gather(text if first[rows[together.rank][0]] == together.rank else "")
     every = together.tell([one for one in said if one])
-    return {_mark(one): zlib.compress(one.encode(), 1) for one in every}
+    return {_mark(one): _packed(one) for one in every}
+
+
+def packed(state: Captured) -> bytes:
+    """A rank's layout, as `Layouts.texts` has it."""
+    return _packed(json.dumps(structure(state)))
+
+
+def _packed(text: str) -> bytes:
+    return zlib.compress(text.encode(), 1)
 
 
 def digest(value: Any) -> str:

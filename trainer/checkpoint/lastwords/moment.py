@@ -176,10 +176,9 @@ class Keeper:
         known = {
             name: before[name] for name, one in put.tensors.items() if name in before and before[name].living is one
         }
-        fresh = held_of(
-            {name: one for name, one in put.tensors.items() if name not in known} | moment.copies[part.name]
-        )
-        names = [*put.tensors, *moment.copies[part.name]]
+        copies = moment.copies[part.name]
+        fresh = held_of({**{name: one for name, one in put.tensors.items() if name not in known}, **copies})
+        names = [*put.tensors, *copies]
         found = {name: known.get(name) or fresh[name] for name in names if name in known or name in fresh}
         return {"kind": state["kind"], "groups": moment.values[part.name], "state": state["state"]}, found
 
