@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from rankpulse.core import last_words
 from rankpulse.core import records as r
 from rankpulse.core.desk import Desk
@@ -46,14 +48,19 @@ def noted(desk: Desk, incident: r.Incident, order: r.Order) -> r.Incident:
 
 
 def unasked(desk: Desk, incident: r.Incident, run: RunView) -> r.Incident:
-    """Survivors may have saved by themselves, where nobody asked or heard them: the next round has loaded that."""
+    """Survivors may have saved by themselves: where nobody asked or heard them, or a step further, when they were ended.
+
+    Known once the next round has loaded that.
+    """
     state = desk.folder.checkpoints.of(incident.run_uid)
-    if state is None or incident.last_words == last_words.SAVED or state.kind != last_words.KIND or state.skipped:
+    if state is None or state.kind != last_words.KIND or state.skipped:
         return incident
     if state.loaded_round != run.current.number or not incident.round <= state.saved_round < state.loaded_round:
         return incident
-    own = last_words.Words(last_words.SAVED, state.loaded_step)
-    incident = desk.change(incident, lambda i: last_words.heard(i, [own]))
+    if last_words.is_of(incident, state.loaded_step):
+        return incident
+    own = {"last_words": last_words.SAVED, "last_words_step": state.loaded_step}
+    incident = desk.change(incident, lambda i: msgspec.structs.replace(i, **own))
     return desk.note(incident, f"those that lived had saved step {state.loaded_step} by themselves")
 
 

@@ -10,7 +10,7 @@ from rankpulse.core import last_words, rank_words, todo
 from rankpulse.core.incident_sections import cut, devices
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident, Member
-from rankpulse.core.resumption import by_survivors, steps
+from rankpulse.core.resumption import steps
 from rankpulse.core.stacks import ranks_in_words
 from rankpulse.core.stages import GOING_ON
 
@@ -143,7 +143,7 @@ def times(i: Incident) -> Iterator[str]:
         yield "not over yet"
     if i.resumed_from_step is not None:
         lost = f" ({steps(i.lost_steps)} of work lost)" if i.lost_steps else ""
-        words = ", from last words" if by_survivors(i, i.resumed_from_step) else ""
+        words = ", from last words" if last_words.is_of(i, i.resumed_from_step) else ""
         yield f"resumed from step {i.resumed_from_step}{words}{lost}"
     if i.restarts:
         yield f"{i.restarts} restart" + ("s" if i.restarts > 1 else "")

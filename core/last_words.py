@@ -123,6 +123,11 @@ def saved(step: int, absent: Collection[int]) -> str:
     return f"step {step}" + (f", without {ranks_in_words(absent)}" if absent else "")
 
 
+def is_of(incident: Incident, step: int | None) -> bool:
+    """Whether that step is what those that lived had saved."""
+    return incident.last_words == SAVED and step == incident.last_words_step
+
+
 def in_words(incident: Incident) -> str:
     """What came of it so far; "" where nobody was asked. The reason, and who was absent, are in its story."""
     if incident.last_words == SAVED:

@@ -61,18 +61,13 @@ def story(incident: Incident, run: RunView, state: CheckpointState | None) -> It
             yield f"round {refusal.round} did not take the checkpoint of step {refusal.step}: {refusal.reason}"
     step = loaded(run, state)
     if step is not None:
-        what = "last words" if by_survivors(incident, step) else "the checkpoint"
+        what = "last words" if last_words.is_of(incident, step) else "the checkpoint"
         yield f"round {number} resumed from {what} of step {step}, {_how(state)}"
         if 0 <= incident.resume_before_step <= step:
             yield (
                 f"round {number} did not obey the limit to resume before step {incident.resume_before_step}: "
                 "its program does not load by CheckpointManager, or names a limit of its own"
             )
-
-
-def by_survivors(incident: Incident, step: int | None) -> bool:
-    """Whether that step is what those saved that lived, when the order for this incident was given."""
-    return incident.last_words == last_words.SAVED and step == incident.last_words_step
 
 
 def steps(count: int | None) -> str:

@@ -37,7 +37,8 @@ async def node(show: Show) -> Result:
     expected = await worth(result, watching, job, state, roster.round, show.stage.witness)
     gone = sorted(member.rank for member in roster.members if member.node == lost)
     expected |= {"culprits": gone, "cascade": sorted({member.rank for member in roster.members} - set(gone))}
-    result.wrong += _moved(spared, lost, since) + _curve(spared, roster.round, curve.ENOUGH)
+    again = 0 if result.last_words else curve.ENOUGH  # steps to be computed twice: nothing is lost with last words
+    result.wrong += _moved(spared, lost, since) + _curve(spared, roster.round, again)
     return judge(result, diagnosis="node_dead", action="restart_without", restarts=1, incidents=1, **expected)
 
 

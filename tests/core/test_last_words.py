@@ -285,6 +285,23 @@ def test_what_survivors_saved_by_themselves_is_told_once_it_is_loaded(kind: str,
     assert (found.round, found.outcome, found.last_words) == (2, "recovered", "")
 
 
+def test_survivors_may_come_a_step_further_before_they_are_ended_and_save_that_too() -> None:
+    world, order = crashed()
+    for node in NODES:
+        tells(world, order, node, Words("saved", 40, (3,)))
+    world.observe(r.CHECKPOINT, "node-a", world.procs[0], event="saved", times=1, step=41, kind="last_words")
+    end_round(world, order)
+    world.run(0.3)
+    goes_on(world, 41)
+    found = incident(world)
+    assert (found.outcome, found.last_words, found.last_words_step, found.resumed_from_step) == (
+        "recovered", "saved", 41, 41
+    )  # fmt: skip
+    assert "last words: step 40, without rank 3" in trail(world)
+    assert sum("resumed from" in line for line in trail(world)) == 1
+    assert any("round 2 resumed from last words of step 41" in line for line in trail(world))
+
+
 # --- the ladder
 
 
