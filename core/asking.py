@@ -48,9 +48,9 @@ def noted(desk: Desk, incident: r.Incident, order: r.Order) -> r.Incident:
 
 
 def unasked(desk: Desk, incident: r.Incident, run: RunView) -> r.Incident:
-    """Survivors may have saved by themselves: where nobody asked or heard them, or a step further, when they were ended.
+    """Survivors may have saved by themselves: where nobody asked or heard them, or a step further, as they were ended.
 
-    Known once the next round has loaded that.
+    That is known once the next round has loaded it.
     """
     state = desk.folder.checkpoints.of(incident.run_uid)
     if state is None or state.kind != last_words.KIND or state.skipped:

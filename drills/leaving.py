@@ -118,15 +118,20 @@ def moved(left: str, nodes: Collection[str], orders: Iterable[r.Order], incident
 
 
 def drained(result: Result, at_step: int) -> list[str]:
-    """Whether the job left after a checkpoint that it made since it was asked to, and soon after it."""
+    """Whether the job left after a checkpoint that it made since it was asked to, and soon after it.
+
+    What it resumes from is that one, or last words of a few steps further.
+    """
     resumed, lost = result.resumed_from_step, result.lost_steps
     if resumed is None or lost is None:
         return ["the job is not seen to resume"]
     wrong = []
-    if resumed <= at_step or (resumed % SAVE_EVERY and not result.last_words):
+    further = resumed % SAVE_EVERY if result.last_words else 0
+    saved = resumed - further
+    if saved <= at_step or saved % SAVE_EVERY:
         wrong.append(f"it went on from step {resumed}: not from a checkpoint of after step {at_step}")
-    if lost >= SAVE_EVERY // 2:
-        wrong.append(f"{lost} steps lost: it did not leave when its checkpoint was saved")
+    if further + lost >= SAVE_EVERY // 2:
+        wrong.append(f"{further + lost} steps after its checkpoint was saved: it did not leave then")
     return wrong
 
 
