@@ -376,6 +376,14 @@ MONITOR: Final = (
         "Orders that came to stand in the store since this monitor started: restart, kill, release or collect.",
     ),
     Metric(
+        "rankpulse_last_words",
+        "counter",
+        ("outcome",),
+        "",
+        "Incidents that are over in which survivors were asked to save, or saved by themselves: saved, refused, "
+        "unanswered, or asked (no agent said).",
+    ),
+    Metric(
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."
     ),
     Metric("rankpulse_cordons", "gauge", (), "", "Nodes that no round is to include."),

@@ -83,6 +83,7 @@ def checkpoints_of(args: argparse.Namespace, model: nn.Module, optimizer: torch.
     return CheckpointManager(
         args.checkpoints, model=model, optimizer=optimizer, mode="sharded", every_steps=args.save_every, keep_last=3,
         allow_reshard=args.reshard,
+        last_words=args.last_words,
     )  # fmt: skip
 
 
@@ -199,6 +200,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--reshard", action="store_true", help="go on with another number of ranks, too")
+    parser.add_argument("--last-words", action="store_true", help="survivors of a fault save what they hold")
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
     parser.add_argument("--fail-at", type=int, default=0, help="rank 0 raises at this step, in every round")
     parser.add_argument("--nan-at", type=int, default=0, help="the loss of rank 0 is NaN at this step")
