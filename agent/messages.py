@@ -133,7 +133,13 @@ class UploadFailed(msgspec.Struct, frozen=True, tag_field="event", tag="upload_f
     reason: _Reason = ""
 
 
-CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused | Uploaded | UploadFailed
+class LastWords(msgspec.Struct, frozen=True, tag_field="event", tag="last_words"):
+    """Its ranks can save within so long when others are gone; 0: they cannot any more."""
+
+    within_s: _Seconds
+
+
+CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused | Uploaded | UploadFailed | LastWords
 T = TypeVar("T", bound=msgspec.Struct)
 
 

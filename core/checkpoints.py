@@ -9,6 +9,7 @@ from rankpulse.core.words import printable
 
 SAVED, SAVE_FAILED, LOADED, REFUSED = "saved", "save_failed", "loaded", "refused"  # events
 UPLOADED, UPLOAD_FAILED = "uploaded", "upload_failed"
+LAST_WORDS = "last_words"  # the same: they are offered
 REFUSALS_KEPT = 8
 RECENT_KEPT = 16
 HEARD_MAX = 64  # nodes: rank 0, which tells, may be on another one in every round
@@ -25,7 +26,7 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
     match detail.get("event"):
         case "saved" if step >= 0:
             late = round_ < state.loaded_round
-            state = _late(state, saves=times) if late else _saved(state, detail, step, times, obs.at)
+            state = _late(state, saves=times) if late else _saved(state, detail, step, times, (round_, obs.at))
         case "save_failed":
             state = msgspec.structs.replace(
                 state,
@@ -48,6 +49,9 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
                 upload_failed_step=step,
                 upload_failure=_text(detail, "reason") or "no reason was given",
             )
+        case "last_words" if round_ >= state.last_words_round:
+            within_s = _seconds(detail, "within_s")
+            state = msgspec.structs.replace(state, last_words_s=within_s, last_words_round=round_)
         case "refused":
             refusals = (*state.refusals, Refusal(round_, step, _text(detail, "reason")))[-REFUSALS_KEPT:]
             state = msgspec.structs.replace(state, refused=state.refused + times, refusals=refusals)
@@ -67,8 +71,10 @@ def limited(state: CheckpointState, order: Order) -> CheckpointState:
     return msgspec.structs.replace(state, resume_before_step=order.resume_before_step, resume_before_round=order.round)
 
 
-def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, at: float) -> CheckpointState:
-    verified = detail.get("verified") is True
+def _saved(
+    state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, when: tuple[int, float]
+) -> CheckpointState:
+    verified, (round_, at) = detail.get("verified") is True, when
     return msgspec.structs.replace(
         state,
         step=step,
@@ -77,6 +83,7 @@ def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, time
         at=at,
         bytes=_whole(detail, "bytes"),
         kind=_text(detail, "kind", 32),
+        saved_round=round_,
         shards=_whole(detail, "shards"),
         save_s=_seconds(detail, "save_s"),
         verify_s=_seconds(detail, "verify_s") if verified else state.verify_s,

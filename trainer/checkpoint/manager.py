@@ -27,6 +27,8 @@ from rankpulse.trainer.checkpoint.durable import LOOKS_S, POLL_S, Bringing, Dura
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
+from rankpulse.trainer.checkpoint.lastwords import meeting, serving
+from rankpulse.trainer.checkpoint.lastwords.offering import LastWords, Setting
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
 from rankpulse.trainer.checkpoint.nearest import fetch_nearest, withdraw_aside
@@ -36,6 +38,8 @@ from rankpulse.trainer.checkpoint.staging import Stage
 from rankpulse.trainer.checkpoint.target import Target
 from rankpulse.trainer.checkpoint.tiers.keeping import LOCAL_KEEP, Tiers, asked
 from rankpulse.trainer.checkpoint.tiers.placed import Placed, placed
+from rankpulse.trainer.checkpoint.tiers.reach import within
+from rankpulse.trainer.checkpoint.tiers.resuming import LOOK_S
 from rankpulse.trainer.checkpoint.together import Together, on_first
 from rankpulse.trainer.plain import plain_float
 
@@ -66,8 +70,10 @@ class CheckpointManager:
     durable: addresses, as fsspec knows them, to which every checkpoint is brought beside the training, the nearest
     first; a load takes from there what is newer than what is here. durable_writers: nodes that write to one of them at
     once, and to the shared directory where there is a local one. durable_keep: copies that stay there, as many as here
-    when left out. durable_wait_s: for how long `close` waits for what is under way. pulse: the process's own when one
-    is attached.
+    when left out. durable_wait_s: for how long `close` waits for what is under way.
+    last_words: at the end of each `step` what is needed is kept so that the survivors of a dying job can write a
+    checkpoint of that step; last_words_s: how long that may take at the most.
+    pulse: the process's own when one is attached.
     together, files, stage, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
     """
@@ -97,6 +103,8 @@ class CheckpointManager:
         durable_writers: int = 4,
         durable_keep: int | None = None,
         durable_wait_s: float = 600.0,
+        last_words: bool = False,
+        last_words_s: float = 10.0,
         pulse: Any = None,
         together: Together | None = None,
         files: Files | None = None,
@@ -105,7 +113,10 @@ class CheckpointManager:
     ) -> None:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
         _check_beside(when_busy, durable, durable_writers, durable_keep)
+        if not _positive(last_words_s):
+            raise ValueError(f"last_words_s is {last_words_s!r}: give seconds above 0")
         self._directory = os.path.abspath(os.fspath(directory))
+        self._shared = self._directory  # what all nodes see, also where each has a directory of its own before it
         self._targets = _targets(self._directory, durable)
         self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
         wanted = local is not None or peer_copies
@@ -150,6 +161,8 @@ class CheckpointManager:
         first_here = self._together.local_rank == 0
         how = self._bringing(durable_writers, durable_keep)
         self._durable = self._tiers.durable if self._tiers else Durable(self._targets, how, first_here)
+        self._newest: tuple[int, str] = (-1, "")  # step and path of what this life has saved, or loaded
+        self._last_words = self._ready(last_words_s) if last_words else None
 
     def load(self, verify: str = reader.FULL, resume_before_step: int | None = None) -> Resumed | None:
         """Load the newest checkpoint that verifies on all ranks; None when there is none (a fresh start).
@@ -171,10 +184,15 @@ class CheckpointManager:
             say=say,
             tell=report.tell,
         )
+        if self._last_words is not None:
+            self._last_words.forget()
         with self._phase():
+            if self._together.rank == 0:
+                self._end_leaves()
             resumed = self._loaded(where) if self._tiers is None else self._tiers.load(self._parts, where)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
+            self._stands(resumed.step, resumed.path)
             self._limit = resumed.resume_before_step
         self._saved_at = self._checked_at = self._clock()
         self._checked_step, self._next_check = None, -1
@@ -195,12 +213,13 @@ class CheckpointManager:
         training that is over.
         """
         self._background.surface()
+        self._keep_ready(step, metrics)
         if not self._due(step):
             return None
         try:
             if not self._async:
-                return self.save(step, metrics)
-            self.save_async(step, metrics)
+                return self._save(step, metrics)
+            self._save_async(step, metrics)
             return None
         except SaveFailed:  # said already
             return None
@@ -210,6 +229,10 @@ class CheckpointManager:
 
         Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost.
         """
+        self._keep_ready(step, metrics)
+        return self._save(step, metrics)
+
+    def _save(self, step: int, metrics: Mapping[str, Any] | None) -> Saved:
         numbers, how = _numbers(step, metrics), self._how()
         with self._phase():
             self._background.join()
@@ -234,6 +257,10 @@ class CheckpointManager:
         Raises StateRefused, SaveFailed and RanksLost for what goes wrong until it returns; what goes wrong later is
         said and told, and raised by `wait`, `close`, and, where the program must end, by the next `step` or save.
         """
+        self._keep_ready(step, metrics)
+        return self._save_async(step, metrics)
+
+    def _save_async(self, step: int, metrics: Mapping[str, Any] | None) -> bool:
         numbers, how = _numbers(step, metrics), self._how()
         self._background.surface()
         if self._when_busy == SKIP and self._together.tell(self._background.busy):
@@ -256,6 +283,8 @@ class CheckpointManager:
         """Call it before parameters, or what an optimizer keeps of them, are changed by anything but its `step`: an
         update by hand, a merge of weights. Returns when a save that was begun has copied what it needs."""
         self._stage.before_update()
+        if self._last_words is not None:
+            self._last_words.gate.by_hand()
 
     def wait(self, timeout_s: float | None = None) -> Saved | None:
         """Wait until no save goes on beside the training (on this rank). What the last one has saved; None when there
@@ -278,6 +307,9 @@ class CheckpointManager:
     def close(self) -> None:
         """Let the manager's process groups go, when the save is over that goes on beside the training. Nothing that
         was saved is touched. Raises what that save has met, if nobody was told of it by an exception."""
+        if self._last_words is not None:
+            serving.cease(self._last_words)
+            self._last_words.close()
         with self._phase():
             self._background.close()
             self._durable.close(self._durable_wait_s)
@@ -323,6 +355,9 @@ class CheckpointManager:
         """cost_s: what it took of the training's time."""
         self._save_s = self._damped.cost_s(cost_s)
         self._last_bytes = saved.bytes
+        self._stands(saved.step, saved.path)
+        if self._last_words is not None:
+            self._last_words.measured(saved.save_s, self._together.rank)
         if saved.verified:
             self._verified = {saved.path}
         if self._tiers is not None:
@@ -382,7 +417,48 @@ class CheckpointManager:
             resumed_before_step=self._limit,
             known=self._known,
             onto=None if self._tiers is None else self._tiers.onto,
+            heard=self._heard,
         )
+
+    def _end_leaves(self) -> None:
+        """On rank 0: what survivors of earlier lives have begun, and may still write. A shared directory behind local
+        disks may be gone: nobody can write there then, either."""
+        own = self._last_words.life if self._last_words else ""
+        if self._tiers is None:
+            meeting.sweep(self._files, self._shared, own)
+            return
+        with suppress(TimeoutError):
+            within(LOOK_S, lambda: meeting.sweep(self._files, self._shared, own))
+
+    def _stands(self, step: int, path: str) -> None:
+        """What lies on the disks of nodes may be lost with the one that dies: it is no reason to write nothing."""
+        if self._tiers is None:
+            self._newest = (step, path)
+
+    def _ready(self, cap_s: float) -> LastWords:
+        """Survivors are on several nodes: they write to what they share."""
+        setting = Setting(
+            self._parts, self._shared, float(cap_s), self._files, lambda: self._newest, lambda: self._limit,
+            self._updating, say, clock=self._clock,
+        )  # fmt: skip
+        last = LastWords(setting)
+        last.gate.open()
+        serving.serve(last, say, os.environ)
+        return last
+
+    def _heard(self, state: state.Captured, together: Together) -> None:
+        if self._last_words is not None:
+            self._last_words.heard(state, together)
+
+    def _keep_ready(self, step: int, metrics: Mapping[str, Any] | None) -> None:
+        """The state of this step, as far as it will not keep, for last words."""
+        if self._last_words is not None:
+            self._last_words.at_step(step, _numbers(step, metrics), self._together)
+
+    def _updating(self, begun: bool) -> None:
+        pulse = self._pulse if self._pulse is not None else attaching.attached()
+        if pulse is not None:
+            pulse.updating(begun)
 
     def _saved_beside(self, saved: Saved) -> None:
         """In the writer thread. The interval counts from when it was begun; what it took of the training is what it
