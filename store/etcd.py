@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from math import ceil
 from re import findall
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import grpc.aio
 from etcd3aio._protobuf import Compare
@@ -148,6 +148,10 @@ class EtcdStore:
         self._closed = True
         for link in self._links:
             await link.close()
+
+    async def raw(self, call: Call[T], *, write: bool = False) -> T:
+        """Something else that etcd can do, with the endpoints, the limits and the errors of all other calls."""
+        return cast(T, await self._call(call, write=write))
 
     async def follow(self, prefix: str) -> AsyncIterator[Sight]:
         _end(prefix)
