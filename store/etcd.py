@@ -208,7 +208,7 @@ class EtcdStore:
             await self._identity.ensure(wire.auth, self._timeout_s)
             async for sight in watch(wire.channel, self._identity.metadata(), prefix, seen, self._progress_s):
                 yield sight
-                if self._closed:
+                if self._closed or await link.renewed(self._timeout_s):
                     return
         except RPC_ERRORS as error:
             if stale_token(error):

@@ -1,6 +1,7 @@
 """One endpoint and the connection to it, dialled anew whenever it has failed."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,8 +15,10 @@ from rankpulse.core.addresses import Endpoint
 from rankpulse.store.api import Denied, StoreError, Unreachable
 from rankpulse.store.channel import Certificates, Metadata, connected, dial
 from rankpulse.store.probe import explain
+from rankpulse.store.renewal import Renewal
 
 _PROBE_S: Final = 1.0
+_log = logging.getLogger(__name__)
 _PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
 
 
@@ -35,12 +38,16 @@ def _wire(channel: Any) -> Wire:
 
 
 class Link:
-    """Dials on demand. A failed connection is dropped, so that the next try sees new addresses and certificates."""
+    """Dials on demand. A failed connection is dropped, so that the next try sees new addresses and certificates.
+
+    So is one whose certificates were renewed: calls under way on it end as they would.
+    """
 
     def __init__(self, endpoint: Endpoint, certificates: Certificates, metadata: Callable[[], Metadata]) -> None:
         self.endpoint = endpoint
         self._certificates, self._metadata = certificates, metadata
         self._wire: Wire | None = None
+        self._renewal = Renewal(certificates)
         self._missed = 0
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -48,8 +55,10 @@ class Link:
         """A standing connection. Raises `Unreachable` or `Denied` with what is wrong; nothing was sent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
+        await self.renewed(timeout_s)
         wire = self._wire
         if wire is None:
+            self._renewal = Renewal(self._certificates)
             wire = self._wire = _wire(dial(self.endpoint, self._certificates, self._metadata))
         answer = await connected(wire.channel, timeout_s)
         if answer:
@@ -59,6 +68,23 @@ class Link:
             raise Unreachable(f"{self.endpoint} does not answer: check the address, the firewall and that etcd runs")
         left = min(_PROBE_S, deadline - loop.time())
         raise await explain(self.endpoint, self._certificates, max(0.1, left))
+
+    async def renewed(self, timeout_s: float) -> bool:
+        """Whether the connection is another one now, because our certificates were replaced and etcd takes the new ones.
+
+        If it does not (its CA may be renewed later), the connection that stands is kept: it proves who we were.
+        """
+        old = self._wire
+        if old is None or not self.endpoint.tls or not self._renewal.due():
+            return False
+        made = _wire(dial(self.endpoint, self._certificates, self._metadata))
+        if self._wire is not old or not await connected(made.channel, timeout_s) or self._wire is not old:
+            _log.warning("%s does not take us with the new certificates yet: the connection is kept", self.endpoint)
+            await made.channel.close()
+            return False
+        self.drop(old, timeout_s + 1.0)
+        self._wire = made
+        return True
 
     def answered(self) -> None:
         self._missed = 0
