@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TORCH ?= pinned
-ROOMS = agent bench cli core dashboards drills monitor receiver store trainer
+ROOMS = agent bench cli core dashboards drills monitor receiver store trainer web
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

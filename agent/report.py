@@ -29,6 +29,7 @@ class Report:
     hardware: HealthTold
     numbers: Numbers
     probes: Mapping[str, int] = field(default_factory=dict)  # direct looks by result
+    refused: Mapping[str, int] = field(default_factory=dict)  # requests at the HTTP port by reason
 
     def ping(self, _uid: int) -> dict[str, Any]:
         return {
@@ -77,6 +78,7 @@ class Report:
         }
         samples["rankpulse_build_info"] = {("agent", hosts.version(), platform.python_version()): 1}
         samples["rankpulse_agent_probes"] = {(self.node, result): n for result, n in self.probes.items()}
+        samples["rankpulse_agent_http_refused"] = {(self.node, why): n for why, n in self.refused.items()}
         return samples | self.numbers.samples(self.node) | self.hardware.samples()
 
 

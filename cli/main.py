@@ -140,9 +140,10 @@ def monitor(
     Example: rankpulse monitor --store etcd1:2379 --listen 0.0.0.0:9460
     """
     settings = _settings(config, cluster, store, preset, monitor_listen=listen)
+    from rankpulse.cli.by_http import acting as act
     from rankpulse.monitor.main import main as run
 
-    raise typer.Exit(asyncio.run(run(settings)))
+    raise typer.Exit(asyncio.run(run(settings, act=act(settings))))
 
 
 @app.command()

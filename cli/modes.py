@@ -16,16 +16,18 @@ from rankpulse.core.settings import Settings
 from rankpulse.store.api import Store, Uncertain
 
 
-async def arm(settings: Settings, *, armed: bool, reason: str) -> str:
-    """Allow or forbid orders in the cluster; returns what is so now."""
-    record = Arm(armed=armed, author=show.author(), reason=asking.good_reason(reason), at=time.time())
+async def arm(settings: Settings, *, armed: bool, reason: str, author: str = "") -> str:
+    """Allow or forbid orders in the cluster; returns what is so now. `author` "", here and below: whoever runs this."""
+    record = Arm(armed=armed, author=author or show.author(), reason=asking.good_reason(reason), at=time.time())
     async with books.opened(settings) as store:
         await _put(store, Keys(settings.cluster).arm(), record)
     done = "armed: the monitor may order restarts" if armed else "disarmed: the monitor observes only"
     return f"cluster {settings.cluster} is {done} (by {record.author}: {record.reason})"
 
 
-async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str, on_non_finite: bool | None = None) -> str:
+async def arm_run(
+    settings: Settings, name: str, *, armed: bool, reason: str, on_non_finite: bool | None = None, author: str = ""
+) -> str:
     """Allow or forbid orders for one run; returns what is so now. Raises `Failed`.
 
     `on_non_finite`: whether numbers that are not finite are a reason for one; None: as it was.
@@ -36,13 +38,13 @@ async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str, on
         before = await _mode(store, keys, uid)
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(paused(before))
-        await _set(store, keys, uid, mode, reason, on_non_finite=on_non_finite)
+        await _set(store, keys, uid, mode, reason, on_non_finite=on_non_finite, author=author)
     numbers = "because of numbers that are not finite"
     more = {None: "", True: f", also {numbers}", False: f", but not {numbers}"}
     return f"run {uid} is {'armed' if armed else 'only observed'}{more[on_non_finite]}"
 
 
-async def pause(settings: Settings, name: str, reason: str) -> str:
+async def pause(settings: Settings, name: str, reason: str, *, author: str = "") -> str:
     """Nothing is done about a run and nobody is paged, until it is resumed. Raises `Failed`."""
     keys = Keys(settings.cluster)
     async with books.opened(settings) as store:
@@ -51,11 +53,11 @@ async def pause(settings: Settings, name: str, reason: str) -> str:
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(f"run {uid} is paused already, by {show.plain(before.author)}: {show.plain(before.reason)}")
         then = before.mode if before is not None else ""
-        await _set(store, keys, uid, modes.PAUSED, reason, await _lasting(store, keys, uid, then))
+        await _set(store, keys, uid, modes.PAUSED, reason, await _lasting(store, keys, uid, then), author=author)
     return f"run {uid} is paused: nothing is done about it and nobody is paged until `rankpulse resume {uid}`"
 
 
-async def resume(settings: Settings, name: str, reason: str) -> str:
+async def resume(settings: Settings, name: str, reason: str, *, author: str = "") -> str:
     """The run is again as it was before it was paused. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
     async with books.opened(settings) as store:
@@ -65,7 +67,7 @@ async def resume(settings: Settings, name: str, reason: str) -> str:
             raise Failed(f"run {uid} is not paused")
         then = await _lasting(store, keys, uid, before.then)
         if then:
-            await _set(store, keys, uid, then, reason)
+            await _set(store, keys, uid, then, reason, author=author)
         else:
             await _delete(store, keys.run_mode(uid))
     now = {modes.ARMED: "armed", modes.OBSERVED: "only observed"}.get(then, "as the cluster is")
@@ -112,10 +114,18 @@ async def _lasting(store: Store, keys: Keys, uid: str, mode: str) -> str:
 
 
 async def _set(
-    store: Store, keys: Keys, uid: str, mode: str, reason: str, then: str = "", on_non_finite: bool | None = None
+    store: Store,
+    keys: Keys,
+    uid: str,
+    mode: str,
+    reason: str,
+    then: str = "",
+    on_non_finite: bool | None = None,
+    *,
+    author: str,
 ) -> None:
     """What was said of numbers that are not finite stays, unless something else is said now."""
-    author, reason = show.author(), asking.good_reason(reason)
+    author, reason = author or show.author(), asking.good_reason(reason)
     before = await _mode(store, keys, uid) if on_non_finite is None else None
     record = RunMode(
         run_uid=uid,

@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from rankpulse.core.buckets import Buckets
 from rankpulse.core.signing import BadKey, key
 from rankpulse.core.words import printable
 from rankpulse.receiver import journal as j
-from rankpulse.receiver.bad_callers import BadCallers
 from rankpulse.receiver.clock import Clock
 from rankpulse.receiver.deciding import Denied, Heard, Plan, decide, plan
 from rankpulse.receiver.journal import Entry, Journal
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, settings: ReceiverSettings, journal: Journal, work: Work, clock: Clock, vitals: Vitals) -> None:
         self._settings, self._journal, self._work = settings, journal, work
         self._clock, self._vitals = clock, vitals
-        self._bad = BadCallers(settings.limits.bad_per_minute)
+        self._bad = Buckets(settings.limits.bad_per_minute)
         self._denied: dict[str, str] = {}  # by id, what was written into the audit of it
 
     def take_up(self) -> None:

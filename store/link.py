@@ -70,7 +70,7 @@ class Link:
         raise await explain(self.endpoint, self._certificates, max(0.1, left))
 
     async def renewed(self, timeout_s: float) -> bool:
-        """Whether the connection is another one now, because our certificates were replaced and etcd takes the new ones.
+        """Whether the connection is another one now: our certificates were replaced, and etcd takes the new ones.
 
         If it does not (its CA may be renewed later), the connection that stands is kept: it proves who we were.
         """
