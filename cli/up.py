@@ -64,7 +64,7 @@ async def _run(settings: Settings, config: str | None, endpoint: str) -> int:
 
 def _say_what_next(settings: Settings, endpoint: str) -> None:
     run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
-    url = f"http://{settings.monitor.listen}"
+    url = f"{'https' if settings.http.cert_file else 'http'}://{settings.monitor.listen}"
     typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir))
 
 
