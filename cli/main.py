@@ -172,6 +172,9 @@ def demo(
     ] = None,
     as_json: Json = False,
     keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the logs and records there.")] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS, certificates and users in etcd, all renewed while it plays.")
+    ] = False,
 ) -> None:
     """Real jobs on this machine live through jitter, crash, hang, weather, stop, node, cordon and repeat, judged right.
 
@@ -179,7 +182,7 @@ def demo(
     """
     from rankpulse.drills.demo import run
 
-    raise typer.Exit(run(list(names or ()), as_json, keep))
+    raise typer.Exit(run(list(names or ()), as_json, keep, secure=secure))
 
 
 @app.command()

@@ -77,7 +77,8 @@ def test_who_comes_in(given: dict[str, Any], outcome: str) -> None:
     ("host", "ours"),
     [
         ("localhost", True), ("LOCALHOST:1", True), ("127.0.0.1:9460", True), ("[::1]:9460", True),
-        ("gpu07:9460", True), ("GPU07.", True), ("10.1.2.3", True), ("evil.example:9460", False), ("gpu07.evil.example", False), ("", False),
+        ("gpu07:9460", True), ("GPU07.", True), ("10.1.2.3", True), ("evil.example:9460", False),
+        ("gpu07.evil.example", False), ("", False),
         ("localhost.evil.example", False), ("127.0.0.1.evil.example", False), ("[::1].evil.example", True),
     ],
 )  # fmt: skip
