@@ -142,7 +142,7 @@ class Agent:
         probes = self.probe.counts if self.probe else {}
         self._report = Report(
             self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, self.numbers,
-            probes,
+            probes, warn=lambda text: self._log.say("warning", text), clock=self._clock.monotonic,
         )  # fmt: skip
         listen, sessions = self._settings.agent.listen, self.together.sessions()
         self._endpoints = Endpoints(

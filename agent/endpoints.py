@@ -71,7 +71,7 @@ class Endpoints:
             await self._socket.close()
         report = self._report
         answers = {"ping": report.ping, "runs": report.runs, "hardware": report.hardware.show}
-        self._socket = LocalSocket(self._path, answers, self._sessions)
+        self._socket = LocalSocket(self._path, answers, self._sessions, report.socket_refused)
         await self._socket.open()
 
     async def _open_http(self) -> None:

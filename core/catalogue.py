@@ -69,6 +69,13 @@ AGENT: Final = (
         "rankpulse_agent_probes", "counter", ("node", "result"), "", "Direct looks at this agent: answered or refused."
     ),
     Metric(
+        "rankpulse_agent_socket_refused",
+        "counter",
+        ("node",),
+        "",
+        "Requests refused at the node's socket: unknown, garbled, or about what is not the asker's.",
+    ),
+    Metric(
         "rankpulse_agent_http_refused",
         "counter",
         ("node", "why"),
@@ -562,7 +569,7 @@ RECEIVER: Final = (
         "counter",
         ("what",),
         "",
-        "Requests whose signature was refused: headers, signature, late or early.",
+        "Requests refused before they were read: headers, signature, late, early or size.",
     ),
     Metric(
         "rankpulse_receiver_events",

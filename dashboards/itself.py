@@ -151,14 +151,15 @@ def _fast() -> Block:
                 size=(12, 7),
             ),
             b.graph(
-                "Who is refused at their HTTP ports?",
+                "Who is refused at the doors?",
                 "Requests to monitors and agents: under another name (host), without a token or with a wrong one "
-                "(token), to act with a token that only reads (role) or without TLS (plain), too many (rate). Their "
-                "logs say from where.",
+                "(token), to act with a token that only reads (role) or without TLS (plain), too many (rate); and to "
+                "agents' sockets, by jobs. Their logs say by whom.",
                 Query(
                     f"sum by (why) (increase({ask('rankpulse_monitor_http_refused')}[$__interval]))", "monitor {{why}}"
                 ),
                 Query(f"sum by (why) (increase({ask('rankpulse_agent_http_refused')}[$__interval]))", "agent {{why}}"),
+                Query(f"sum (increase({ask('rankpulse_agent_socket_refused')}[$__interval]))", "socket"),
                 bars=True,
                 stacked=True,
                 size=(12, 7),

@@ -71,6 +71,12 @@ class Desk:
         self._vitals.trouble = ""
         return reply
 
+    def too_large(self, caller: str) -> Reply:
+        """Refused before its signature is looked at, and told of like a bad one."""
+        limit = self._settings.limits.body_max
+        self._refuse(Unverified("size", f"an event has at most {limit} bytes"), caller)
+        return Reply(413, f"an event has at most {limit} bytes")
+
     def _heard(self, found: Verified, body: bytes, now: float) -> Reply:
         digest = hashlib.sha256(body).digest()
         had = self._journal.had(found.id)
@@ -110,6 +116,7 @@ class Desk:
         if had.digest != digest:
             return self._deny(had.id, 409, "another event had this id", now)
         self._vitals.events["had"] += 1
+        said(had.id, "had", "had already: nothing is done")
         return Reply(204, "had already")
 
     def _deny(self, id_: str, status: int, reason: str, now: float, retry_after_s: int = 0) -> Reply:
