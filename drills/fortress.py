@@ -33,14 +33,21 @@ class Fortress:
         tls = ServerTls(*self._authority.issue("server"), self._authority.ca_file)
         return EmbeddedEtcd(tls=tls, extra=["--auth-token", self._jwt()])
 
-    async def closed(self, endpoint: str) -> list[str]:
-        """What `rankpulse store init` says while it makes users and roles and closes the door."""
+    async def closed(self, endpoint: str) -> None:
+        """`rankpulse store init --enable-auth` for the nodes known so far."""
+        await self._init(endpoint, enable_auth=True)
+
+    async def admit(self, node: str, endpoint: str) -> None:
+        """The same command once more for a node that comes later: without a user it would be refused."""
+        if node not in self._nodes:
+            self._nodes = (*self._nodes, node)
+            await self._init(endpoint, enable_auth=False)
+
+    async def _init(self, endpoint: str, *, enable_auth: bool) -> None:
         from rankpulse.cli import store_init
 
-        said: list[str] = []
-        asked = store_init.Asked(self._nodes, None, str(self._passwords), True, False)
-        await store_init.run(Settings(cluster=self._cluster, store=self.root(endpoint)), asked, said.append)
-        return said
+        asked = store_init.Asked(self._nodes, None, str(self._passwords), enable_auth, False)
+        await store_init.run(Settings(cluster=self._cluster, store=self.root(endpoint)), asked, lambda line: None)
 
     def root(self, endpoint: str) -> StoreSettings:
         files = self._files(ROOT)

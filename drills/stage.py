@@ -98,6 +98,8 @@ class Stage:
         """One more node, or a known one with another agent, which has spoken when this returns. `agents`: as above."""
         self._of_agents = self._of_agents if agents is None else agents
         self.run_dirs[node] = self.directory / node
+        if self.fortress is not None:
+            await self.fortress.admit(node, self.etcd.endpoint)
         before = self._incarnation(node)
         if node in self.agents:
             await asyncio.to_thread(self.agents[node].end, grace_s=3.0)

@@ -18,6 +18,7 @@ from rankpulse.store.probe import explain
 from rankpulse.store.renewal import Renewal
 
 _PROBE_S: Final = 1.0
+_TRIAL_S: Final = 1.0  # of a connection with new certificates, while the old one would do
 _log = logging.getLogger(__name__)
 _PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
 
@@ -78,8 +79,9 @@ class Link:
         if old is None or not self.endpoint.tls or not self._renewal.due():
             return False
         made = _wire(dial(self.endpoint, self._certificates, self._metadata))
-        if self._wire is not old or not await connected(made.channel, timeout_s) or self._wire is not old:
-            _log.warning("%s does not take us with the new certificates yet: the connection is kept", self.endpoint)
+        if not await connected(made.channel, min(timeout_s, _TRIAL_S)) or self._wire is not old:
+            if self._renewal.in_vain():
+                _log.warning("%s does not take us with the new certificates yet: the connection is kept", self.endpoint)
             await made.channel.close()
             return False
         self.drop(old, timeout_s + 1.0)

@@ -10,6 +10,7 @@ from rankpulse.store.channel import Certificates
 from rankpulse.store.files import mark
 
 LOOK_EVERY_S: Final = 1.0
+AGAIN_S: Final = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -20,6 +21,8 @@ class Renewal:
         self._certificates, self._clock = certificates, clock
         self._mark = self._now()
         self._looked_at = clock()
+        self._again_at = float("inf")
+        self._failed: object = None  # the files with which it was tried in vain
 
     def due(self) -> bool:
         """Whether a connection made now would be made with other certificates. Files are looked at once a second."""
@@ -27,8 +30,9 @@ class Renewal:
             return False
         self._looked_at = self._clock()
         now = self._now()
-        if now == self._mark:
+        if now == self._mark and self._looked_at < self._again_at:
             return False
+        self._again_at = float("inf")
         self._mark = now  # of files that cannot serve it is said once; when they change again they are tried again
         try:
             self._certificates.context()
@@ -36,6 +40,12 @@ class Renewal:
             _log.warning("new certificates cannot serve (%s): the connection that stands is used on", error)
             return False
         return True
+
+    def in_vain(self) -> bool:
+        """etcd did not take us with these files: they are tried again. Whether that is new, and to be said."""
+        self._again_at = self._clock() + AGAIN_S
+        new, self._failed = self._failed != self._mark, self._mark
+        return new
 
     def _now(self) -> tuple[object, ...]:
         named = (self._certificates.ca_file, self._certificates.cert_file, self._certificates.key_file)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from agent_bench import Crew, Desk, ask
@@ -32,7 +33,7 @@ def _runs(run_dir: str, uid: int) -> list[dict[str, object]]:
 
 @pytest.fixture
 def store() -> MemoryStore:
-    return MemoryStore()
+    return MemoryStore(time.monotonic)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user as well")

@@ -171,3 +171,9 @@ def test_files_are_looked_at_once_a_second_and_tried_before_they_are_used(tmp_pa
     assert renewal.due()
     now[0] = 2.0
     assert not renewal.due()
+    assert renewal.in_vain()
+    now[0] = 30.0
+    assert not renewal.due()
+    now[0] = 33.0
+    assert renewal.due(), "tried again: etcd may trust the new CA later, or the path was cut"
+    assert not renewal.in_vain(), "and said once"
