@@ -180,6 +180,13 @@ MONITOR: Final = (
         "How long this monitor took to fold what had come and to decide, by turn of its loop.",
     ),
     Metric(
+        "rankpulse_monitor_beat_delay_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "From the making of a heartbeat to its folding, by the clocks of both: one that is wrong shows here.",
+    ),
+    Metric(
         "rankpulse_monitor_echo_age_seconds",
         "gauge",
         (),

@@ -39,6 +39,7 @@ class Vitals:
     store_error: str = ""
     store_write_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # the own key, acknowledged
     tick_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # folding and deciding, by turn
+    beat_delay_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # made to folded, by two clocks
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
     restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
     outcomes: dict[str, str] = field(default_factory=dict)  # run -> its outcome when last seen
