@@ -82,7 +82,7 @@ async def _until_stopped(parts: Mapping[str, asyncio.subprocess.Process], stop: 
 
 def _say_what_next(settings: Settings, endpoint: str, others: Sequence[Part]) -> None:
     run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
-    url = f"http://{settings.monitor.listen}"
+    url = f"{'https' if settings.http.cert_file else 'http'}://{settings.monitor.listen}"
     beside = "".join(f"\n{other.name}: {other.url}" for other in others) + "\n" if others else ""
     typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir, beside=beside))
 
