@@ -224,6 +224,16 @@ MONITOR: Final = (
     ),
     Metric("rankpulse_store_status_age_seconds", "gauge", (), "seconds", "Seconds since the store told its status."),
     Metric("rankpulse_store_db_bytes", "gauge", (), "bytes", "Size of the store's database."),
+    Metric(
+        "rankpulse_store_in_use_bytes", "gauge", (), "bytes", "Of that, what is in use: the rest a defrag gives back."
+    ),
+    Metric(
+        "rankpulse_store_quota_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "The size at which the store refuses writes: as it says, else `monitor.store_quota_mb`.",
+    ),
     Metric("rankpulse_store_revision", "gauge", (), "", "Revision of the store when it was last asked."),
     Metric("rankpulse_store_alarms", "gauge", (), "", "Alarms raised in the store (NOSPACE, CORRUPT)."),
     Metric("rankpulse_node_silence_seconds", "gauge", ("node",), "seconds", "Seconds since the node's last heartbeat."),

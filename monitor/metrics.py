@@ -249,6 +249,10 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_monitor_probes": counted(lambda vitals: vitals.probes, PROBES),
     "rankpulse_monitor_probe_seconds": lambda view, vitals: single(vitals.probe_s),
     "rankpulse_store_db_bytes": lambda view, vitals: single(vitals.store.db_bytes if vitals.store else None),
+    "rankpulse_store_in_use_bytes": lambda view, vitals: single(
+        (vitals.store.in_use_bytes or None) if vitals.store else None
+    ),
+    "rankpulse_store_quota_bytes": lambda view, vitals: single(vitals.quota_bytes or None),
     "rankpulse_store_revision": lambda view, vitals: single(vitals.store.revision if vitals.store else None),
     "rankpulse_store_alarms": lambda view, vitals: single(len(vitals.store.alarms) if vitals.store else None),
     "rankpulse_node_silence_seconds": _node("silence_s"),
