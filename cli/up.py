@@ -10,6 +10,7 @@ from typing import Final
 import typer
 
 from rankpulse.cli.failing import Failed
+from rankpulse.core.addresses import parse_endpoint
 from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.drills.children import die_with_parent
 
@@ -21,10 +22,9 @@ etcd, a monitor and an agent are up; the page for people: {url}/  (for programs:
 In your training script:        from rankpulse.trainer import attach
                                 pulse = attach()            # counts optimizer steps by itself
 Start it{run_dir}:
-    rankpulse run --nproc-per-node 2 train.py
+    rankpulse run --nproc-per-node 2 --max-restarts 3 train.py
 Then, in another terminal:
-    export RANKPULSE_STORE={store} RANKPULSE_CLUSTER={cluster}
-    rankpulse status
+{export}    rankpulse status
     rankpulse explain last          # after you killed a worker
     rankpulse arm --reason trying   # until then it only observes, and orders no restart
 
@@ -40,8 +40,16 @@ def run(settings: Settings, config: str | None) -> int:
 
     if wrong := bad_token_file(settings.probe.token_file):
         raise BadSettings(wrong)
-    with EmbeddedEtcd() as etcd:
+    with EmbeddedEtcd(port=asked_for(settings)) as etcd:
         return asyncio.run(_run(settings, config, etcd.endpoint))
+
+
+def asked_for(settings: Settings) -> int | None:
+    """The port of this machine at which all commands look for etcd as things are configured; None: not on this one."""
+    (first, *others), store = settings.store.endpoints, settings.store
+    where = parse_endpoint(first, tls=bool(store.ca_file or store.cert_file))
+    plain = not (others or where.tls or store.user)
+    return where.port if plain and where.host in ("127.0.0.1", "localhost") else None
 
 
 async def _run(settings: Settings, config: str | None, endpoint: str) -> int:
@@ -50,7 +58,7 @@ async def _run(settings: Settings, config: str | None, endpoint: str) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     parts = {name: await _start(name, settings, config, endpoint) for name in ("monitor", "agent")}
     try:
-        _say_what_next(settings, endpoint)
+        typer.echo(what_next(settings, endpoint))
         waits = {asyncio.ensure_future(part.wait()): name for name, part in parts.items()}
         stopped = asyncio.ensure_future(stop.wait())
         done, _ = await asyncio.wait([*waits, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -62,10 +70,19 @@ async def _run(settings: Settings, config: str | None, endpoint: str) -> int:
         await _end(list(parts.values()))
 
 
-def _say_what_next(settings: Settings, endpoint: str) -> None:
+def what_next(settings: Settings, endpoint: str) -> str:
+    """What a person does now."""
     run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
     url = f"http://{settings.monitor.listen}"
-    typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir))
+    return HINT.format(url=url, export=_export(settings, endpoint), run_dir=run_dir)
+
+
+def _export(settings: Settings, endpoint: str) -> str:
+    """What the other terminal must be told; nothing where its commands look in the right place by themselves."""
+    said = {"RANKPULSE_STORE": endpoint, "RANKPULSE_CLUSTER": settings.cluster}
+    usual = Settings()
+    needed = endpoint not in usual.store.endpoints or settings.cluster != usual.cluster
+    return f"    export {' '.join(f'{name}={value}' for name, value in said.items())}\n" if needed else ""
 
 
 def arguments(part: str, settings: Settings, config: str | None, endpoint: str) -> list[str]:
