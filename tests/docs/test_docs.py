@@ -285,3 +285,9 @@ def test_every_kind_of_kernel_line_and_all_that_is_told_of_it_is_documented() ->
     for field in msgspec.structs.fields(kernel_reading.Reading):
         assert f"`{field.name}`" in page, field.name
     assert all(f"| `{action}` |" in page for action in xid_catalogue.ACTIONS)
+
+
+def test_the_page_of_commands_is_what_the_commands_say_today() -> None:
+    from rankpulse.cli.commands_page import page
+
+    assert text("docs/reference/commands.md") == page(), "run `make commands`"
