@@ -19,13 +19,13 @@ PAGES = [REPO / "docs" / "quickstart.md", REPO / "docs" / "production.md", *sort
 # of each page: blocks that run here, blocks that need more than this machine
 COUNTS = {
     "quickstart.md": (6, 1),
-    "production.md": (0, 0),
-    "accelerate.md": (0, 0),
+    "production.md": (2, 5),
+    "accelerate.md": (1, 1),
     "kubernetes.md": (0, 0),
-    "slurm.md": (0, 0),
-    "torchrun.md": (0, 0),
+    "slurm.md": (0, 3),
+    "torchrun.md": (2, 1),
 }
-NEEDS = {"the network", "root", "several nodes", "Slurm", "a cluster of Kubernetes", "etcd of your own"}
+NEEDS = {"the network", "root", "several nodes", "Slurm"}
 QUICK_START_S = 600.0  # what it promises, with the installation
 
 
