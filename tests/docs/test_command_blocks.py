@@ -75,8 +75,13 @@ class Reader:
             text = text.replace("127.0.0.1:9460", f"127.0.0.1:{self.page_port}")
             self.shells.append(
                 subprocess.Popen(
-                    ["bash", "-c", text], cwd=self.home / "work", env=self.environ, stdin=subprocess.DEVNULL,
-                    stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                    ["bash", "-c", text],
+                    cwd=self.home / "work",
+                    env=self.environ,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )  # fmt: skip
             )
         return self.shells[-1]
