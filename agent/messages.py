@@ -115,7 +115,13 @@ class CheckpointRefused(msgspec.Struct, frozen=True, tag_field="event", tag="ref
     reason: _Reason = ""
 
 
-CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused
+class LastWords(msgspec.Struct, frozen=True, tag_field="event", tag="last_words"):
+    """Its ranks can save within so long when others are gone; 0: they cannot any more."""
+
+    within_s: _Seconds
+
+
+CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused | LastWords
 T = TypeVar("T", bound=msgspec.Struct)
 
 

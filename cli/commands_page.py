@@ -17,8 +17,9 @@ WIDTH: Final = 110
 HEAD: Final = """\
 # Commands
 
-Made from the commands' own help by `make commands`; do not edit. Exit codes: 0 well, 1 something is wrong (the text says
-what), 2 asked wrongly. `--json` prints one object ([its fields](../formats.md)). Settings: [configuration](../configuration.md).
+Made from the commands' own help by `make commands`; do not edit. Exit codes: 0 well, 1 something is wrong (the text
+says what), 2 asked wrongly. `--json` prints one object ([its fields](../formats.md)). Settings:
+[configuration](../configuration.md).
 """
 
 

@@ -150,15 +150,19 @@ def up(
     run_dir: RunDir = None,
     listen: Listen = None,
     preset: Preset = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME", help="prometheus: also start that, and an Alertmanager where one is."),
+    ] = None,
 ) -> None:
     """Everything on this machine, for trying out: a private etcd, a monitor and an agent. Ctrl-C stops all.
 
-    It says what to do next. --listen is where the monitor serves HTTP.
+    It says what to do next. --listen is where the monitor serves HTTP. Example: rankpulse up --with prometheus
     """
     settings = _settings(config, cluster, None, preset, node=node, run_dir=run_dir, monitor_listen=listen)
     from rankpulse.cli.up import run
 
-    raise typer.Exit(run(settings, config))
+    raise typer.Exit(run(settings, config, beside or ()))
 
 
 @app.command()
@@ -730,6 +734,39 @@ def sim(
         chosen, options, trace=trace, until=until, as_json=as_json, quiet=quiet, verbose=verbose, processes=processes
     )
     raise typer.Exit(code)
+
+
+@app.command()
+def swarm(
+    nodes: Annotated[int, typer.Option(help="Publishers, 1 to 8,192; each answers direct looks on a port.")] = 2048,
+    gpus: Annotated[int, typer.Option(help="Ranks on each node.", min=1, max=64)] = 8,
+    runs: Annotated[int | None, typer.Option(metavar="N", help="Jobs; default: one per 256 nodes.")] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between heartbeats.", min=0.1, max=60)] = 1.0,
+    for_s: Annotated[float, typer.Option("--for", metavar="S", help="Seconds that are measured.", min=5)] = 900.0,
+    kill: Annotated[int, typer.Option(metavar="N", help="Nodes that die at random times.", min=0)] = 20,
+    inject: Annotated[str, typer.Option(metavar="FILE", help="JSON: what else is done, a list of objects.")] = "",
+    store: Store = None,
+    cluster: Cluster = None,
+    seed: Annotated[int, typer.Option(help="Of the times and nodes.")] = 1,
+    preset: Preset = None,
+    as_json: Json = False,
+) -> None:
+    """Let thousands of real publishers speak from one process, kill some, and measure what it costs to find them.
+
+    Without --store it brings its own etcd and monitor. Exit code 1 when one that died was not found, or another was
+    accused. --inject: {"at": 60, "kind": "pause", "lasts_s": 10, "node": "n00007"}; kinds: death, pause, hang, slow,
+    flood, next_schema.
+
+    Example: rankpulse swarm --nodes 512 --for 180 --kill 5
+    """
+    from rankpulse.drills.swarm.command import command
+    from rankpulse.drills.swarm.plan import Options
+
+    options = Options(
+        nodes=nodes, gpus=gpus, runs=runs if runs is not None else max(1, nodes // 256), interval_s=interval,
+        for_s=for_s, kill=kill, seed=seed, preset=preset or "default",
+    )  # fmt: skip
+    raise typer.Exit(command(options, store or (), cluster or "", inject, as_json))
 
 
 @app.command(

@@ -7,6 +7,7 @@ import msgspec
 
 from rankpulse.cli import books, live, show, webhooks
 from rankpulse.cli.books import Books
+from rankpulse.cli.modes import Consent
 from rankpulse.core import modes
 from rankpulse.core.fold_outbox import DEAD, PENDING
 from rankpulse.core.keys import Keys
@@ -200,8 +201,7 @@ def _kept(status: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
     for mode in status.get("modes", ()):
         stopped = "" if mode.get("holds", True) else ". NOT IN FORCE: the cluster was disarmed after that"
         label = "observed" if mode["mode"] == modes.OBSERVED else mode["mode"]
-        numbers = {True: ", also because of numbers that are not finite", False: ", not because of such numbers"}
-        more = numbers.get(mode.get("restart_on_non_finite"), "")
+        more = Consent(mode.get("restart_on_non_finite"), mode.get("restart_on_corruption")).words()
         yield f"run {label}", f"{mode['run_uid']}{more}, {_said(mode)}{stopped}"
     if status["cordons"]:
         yield "cordoned", [f"{c['node']} {_said(c)}{_more(c)}" for c in status["cordons"]]

@@ -180,6 +180,13 @@ MONITOR: Final = (
         "How long this monitor took to fold what had come and to decide, by turn of its loop.",
     ),
     Metric(
+        "rankpulse_monitor_beat_delay_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "From the making of a heartbeat to its folding, by the clocks of both: one that is wrong shows here.",
+    ),
+    Metric(
         "rankpulse_monitor_echo_age_seconds",
         "gauge",
         (),
@@ -367,6 +374,14 @@ MONITOR: Final = (
         ("kind",),
         "",
         "Orders that came to stand in the store since this monitor started: restart, kill, release or collect.",
+    ),
+    Metric(
+        "rankpulse_last_words",
+        "counter",
+        ("outcome",),
+        "",
+        "Incidents that are over in which survivors were asked to save, or saved by themselves: saved, refused, "
+        "unanswered, or asked (no agent said).",
     ),
     Metric(
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."

@@ -8,6 +8,7 @@ from rankpulse.core.records import CheckpointState, Heard, Observation, Order, R
 from rankpulse.core.words import printable
 
 SAVED, SAVE_FAILED, LOADED, REFUSED = "saved", "save_failed", "loaded", "refused"  # events
+LAST_WORDS = "last_words"  # the same: they are offered
 REFUSALS_KEPT = 8
 HEARD_MAX = 64  # nodes: rank 0, which tells, may be on another one in every round
 COUNT_MAX = 2**53
@@ -23,7 +24,7 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
     match detail.get("event"):
         case "saved" if step >= 0:
             late = round_ < state.loaded_round
-            state = _late(state, saves=times) if late else _saved(state, detail, step, times, obs.at)
+            state = _late(state, saves=times) if late else _saved(state, detail, step, times, (round_, obs.at))
         case "save_failed":
             state = msgspec.structs.replace(
                 state,
@@ -35,6 +36,9 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
         case "loaded" if step >= 0:
             late = round_ < state.loaded_round
             state = _late(state, loads=1) if late else _loaded(state, detail, step, round_, obs.at)
+        case "last_words" if round_ >= state.last_words_round:
+            within_s = _seconds(detail, "within_s")
+            state = msgspec.structs.replace(state, last_words_s=within_s, last_words_round=round_)
         case "refused":
             refusals = (*state.refusals, Refusal(round_, step, _text(detail, "reason")))[-REFUSALS_KEPT:]
             state = msgspec.structs.replace(state, refused=state.refused + times, refusals=refusals)
@@ -54,8 +58,10 @@ def limited(state: CheckpointState, order: Order) -> CheckpointState:
     return msgspec.structs.replace(state, resume_before_step=order.resume_before_step, resume_before_round=order.round)
 
 
-def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, at: float) -> CheckpointState:
-    verified = detail.get("verified") is True
+def _saved(
+    state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, when: tuple[int, float]
+) -> CheckpointState:
+    verified, (round_, at) = detail.get("verified") is True, when
     return msgspec.structs.replace(
         state,
         step=step,
@@ -64,6 +70,7 @@ def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, time
         at=at,
         bytes=_whole(detail, "bytes"),
         kind=_text(detail, "kind", 32),
+        saved_round=round_,
         shards=_whole(detail, "shards"),
         save_s=_seconds(detail, "save_s"),
         verify_s=_seconds(detail, "verify_s") if verified else state.verify_s,

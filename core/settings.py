@@ -150,6 +150,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     grace_s: float = 5.0  # for the workers of a round that is ended to end by themselves; the culprit gets none
     answer_s: float = 10.0  # beyond the grace, for nodes to say that an order is carried out; then all are killed
     round_s: float = 180.0  # from an order to the next round; then a webhook is told, or a person
+    last_words_max_s: float = 15.0  # before an order ends a round its survivors may save within so long. 0: never
     webhook_s: float = 900.0  # from the webhook to a job that is there again; then a person is told
     backoff_s: float = 10.0  # between two orders for a run without progress in between, twice as long each time
     orders_per_node: int = 5  # because of one node; an order counts less and less
@@ -329,6 +330,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "policy.hang_act_s": (0, _DAY_S),
     "policy.grace_s": (0, 3600),
     "policy.answer_s": (1, 3600),
+    "policy.last_words_max_s": (0, 300),
     "policy.round_s": (1, _DAY_S),
     "policy.webhook_s": (1, _DAY_S),
     "webhook.timeout_s": (0.05, 60),

@@ -225,6 +225,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     **metrics_ledger.SOURCES,
     "rankpulse_build_info": _build,
     "rankpulse_monitor_tick_seconds": lambda view, vitals: [((), vitals.tick_s)],
+    "rankpulse_monitor_beat_delay_seconds": lambda view, vitals: [((), vitals.beat_delay_s)],
     "rankpulse_monitor_echo_age_seconds": lambda view, vitals: single(view["echo_age_s"]),
     "rankpulse_store_write_seconds": lambda view, vitals: [((), vitals.store_write_s)],
     "rankpulse_store_status_age_seconds": lambda view, vitals: single(view["store"]["age_s"]),

@@ -2,36 +2,18 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from etcd3aio.auth import AuthService
-from etcd3aio.kv import KVService
-from etcd3aio.lease import LeaseService
-from etcd3aio.maintenance import MaintenanceService
+import grpc
 
 from rankpulse.core.addresses import Endpoint
 from rankpulse.store.api import Denied, StoreError, Unreachable
+from rankpulse.store.calls import Wire
 from rankpulse.store.channel import Certificates, Metadata, connected, dial
 from rankpulse.store.probe import explain
 
 _PROBE_S: Final = 1.0
 _PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """A channel and etcd3aio's services on it."""
-
-    channel: Any
-    kv: Any
-    lease: Any
-    auth: Any
-    maintenance: Any
-
-
-def _wire(channel: Any) -> Wire:
-    return Wire(channel, KVService(channel), LeaseService(channel), AuthService(channel), MaintenanceService(channel))
 
 
 class Link:
@@ -46,11 +28,13 @@ class Link:
 
     async def connect(self, timeout_s: float) -> Wire:
         """A standing connection. Raises `Unreachable` or `Denied` with what is wrong; nothing was sent."""
+        wire = self._wire
+        if wire is not None and wire.channel.get_state() is grpc.ChannelConnectivity.READY:
+            return wire  # the usual case, thousands of times a second
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        wire = self._wire
         if wire is None:
-            wire = self._wire = _wire(dial(self.endpoint, self._certificates, self._metadata))
+            wire = self._wire = Wire.on(dial(self.endpoint, self._certificates), self._metadata)
         answer = await connected(wire.channel, timeout_s)
         if answer:
             return wire
@@ -73,14 +57,14 @@ class Link:
         """Give this connection up; calls still under way on it have `grace_s` to end."""
         if self._wire is wire:
             self._wire, self._missed = None, 0
-            task = asyncio.get_running_loop().create_task(wire.channel.close(grace_s))
+            task = asyncio.get_running_loop().create_task(wire.close(grace_s))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         wire, self._wire = self._wire, None
         if wire is not None:
-            await wire.channel.close()
+            await wire.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
 

@@ -1,4 +1,4 @@
-"""The command blocks of a page: those that can run on any machine, and those that the page says cannot, with what they need."""
+"""The command blocks of a page: those that can run on any machine, and those that cannot, with what they need."""
 
 import re
 from dataclasses import dataclass

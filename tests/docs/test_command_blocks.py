@@ -40,7 +40,8 @@ def test_every_block_is_run_or_says_what_it_needs(page: Path) -> None:
 
 
 def test_a_mark_belongs_to_the_block_below_it() -> None:
-    page = "<!-- not run: needs root -->\n```bash\na\n```\n\n```bash\nb\n```\n<!-- not run: needs root -->\n\n```bash\nc\n```\n"
+    mark = "<!-- not run: needs root -->\n"
+    page = f"{mark}```bash\na\n```\n\n```bash\nb\n```\n{mark}\n```bash\nc\n```\n"
     assert [(found["why"], found["text"]) for found in BLOCK.finditer(page)] == [
         ("needs root", "a\n"),
         (None, "b\n"),
@@ -82,7 +83,7 @@ class Reader:
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                )  # fmt: skip
+                )
             )
         return self.shells[-1]
 

@@ -337,6 +337,19 @@ def incident(id_: str, **more: Any) -> Incident:
     return Incident(**fields)
 
 
+def test_last_words_are_counted_once_an_incident_is_over() -> None:
+    vitals, over = Vitals(), {"state": "closed", "outcome": "recovered"}
+    vitals.note_incident(incident("i0", last_words="saved", **over))  # before the listing: the past
+    vitals.listed = True
+    vitals.note_incident(incident("i1", last_words="asked"))
+    vitals.note_incident(incident("i1", last_words="unanswered"))
+    vitals.note_incident(incident("i1", last_words="saved", **over))
+    vitals.note_incident(incident("i1", last_words="saved", **over))  # seen again
+    vitals.note_incident(incident("i2", **over))
+    counted = dict(SOURCES["rankpulse_last_words"]({"incidents": []}, vitals))
+    assert counted == {("saved",): 1.0, ("refused",): 0.0, ("unanswered",): 0.0, ("asked",): 0.0}
+
+
 async def test_times_are_histograms_whose_buckets_lead_to_an_incident(site: Site) -> None:
     vitals, over = site.vitals, {"state": "closed", "outcome": "recovered", "time_to_recover_s": 75.0}
     vitals.note_incident(incident("i0", **over))  # before the listing: the past

@@ -27,6 +27,8 @@ from rankpulse.trainer.checkpoint.durable import LOOKS_S, POLL_S, Bringing, Dura
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
+from rankpulse.trainer.checkpoint.lastwords import meeting, serving
+from rankpulse.trainer.checkpoint.lastwords.offering import LastWords, Setting
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
 from rankpulse.trainer.checkpoint.nearest import fetch_nearest, withdraw_aside
@@ -61,7 +63,9 @@ class CheckpointManager:
     durable: addresses, as fsspec knows them, to which every checkpoint is brought beside the training, the nearest
     first; a load takes from there what is newer than what is here. durable_writers: nodes that write to one of them at
     once. durable_keep: copies that stay there, as many as here when left out. durable_wait_s: for how long `close`
-    waits for what is under way. pulse: the process's own when one is attached.
+    waits for what is under way. last_words: at the end of each `step` what is needed is kept so that the survivors of a
+    dying job can write a checkpoint of that step; last_words_s: how long that may take at the most.
+    pulse: the process's own when one is attached.
     together, files, stage, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
     """
@@ -88,6 +92,8 @@ class CheckpointManager:
         durable_writers: int = 4,
         durable_keep: int | None = None,
         durable_wait_s: float = 600.0,
+        last_words: bool = False,
+        last_words_s: float = 10.0,
         pulse: Any = None,
         together: Together | None = None,
         files: Files | None = None,
@@ -96,6 +102,8 @@ class CheckpointManager:
     ) -> None:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
         _check_beside(when_busy, durable, durable_writers, durable_keep)
+        if not _positive(last_words_s):
+            raise ValueError(f"last_words_s is {last_words_s!r}: give seconds above 0")
         self._directory = os.path.abspath(os.fspath(directory))
         self._targets = _targets(self._directory, durable)
         self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
@@ -128,6 +136,8 @@ class CheckpointManager:
             self._background.open()
         self._durable_wait_s = durable_wait_s
         self._durable = self._bringing(durable_writers, keep_last if durable_keep is None else durable_keep)
+        self._newest: tuple[int, str] = (-1, "")  # step and path of what this life has saved, or loaded
+        self._last_words = self._ready(last_words_s) if last_words else None
 
     def load(self, verify: str = reader.FULL, resume_before_step: int | None = None) -> Resumed | None:
         """Load the newest checkpoint that verifies on all ranks; None when there is none (a fresh start).
@@ -149,13 +159,18 @@ class CheckpointManager:
             say=say,
             tell=report.tell,
         )
+        if self._last_words is not None:
+            self._last_words.forget()
         with self._phase():
+            if self._together.rank == 0:
+                meeting.sweep(self._files, self._directory, self._last_words.life if self._last_words else "")
             self._fetch(where)
             resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
             if self._together.rank == 0:
                 withdraw_aside(self._directory, self._targets, say)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
+            self._newest = (resumed.step, resumed.path)
             self._limit = resumed.resume_before_step
         self._saved_at = self._checked_at = self._clock()
         self._checked_step, self._next_check = None, -1
@@ -169,12 +184,13 @@ class CheckpointManager:
         training that is over.
         """
         self._background.surface()
+        self._keep_ready(step, metrics)
         if not self._due(step):
             return None
         try:
             if not self._async:
-                return self.save(step, metrics)
-            self.save_async(step, metrics)
+                return self._save(step, metrics)
+            self._save_async(step, metrics)
             return None
         except SaveFailed:  # said already
             return None
@@ -184,6 +200,10 @@ class CheckpointManager:
 
         Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost.
         """
+        self._keep_ready(step, metrics)
+        return self._save(step, metrics)
+
+    def _save(self, step: int, metrics: Mapping[str, Any] | None) -> Saved:
         numbers, how = _numbers(step, metrics), self._how()
         with self._phase():
             self._background.join()
@@ -208,6 +228,10 @@ class CheckpointManager:
         Raises StateRefused, SaveFailed and RanksLost for what goes wrong until it returns; what goes wrong later is
         said and told, and raised by `wait`, `close`, and, where the program must end, by the next `step` or save.
         """
+        self._keep_ready(step, metrics)
+        return self._save_async(step, metrics)
+
+    def _save_async(self, step: int, metrics: Mapping[str, Any] | None) -> bool:
         numbers, how = _numbers(step, metrics), self._how()
         self._background.surface()
         if self._when_busy == SKIP and self._together.tell(self._background.busy):
@@ -230,6 +254,8 @@ class CheckpointManager:
         """Call it before parameters, or what an optimizer keeps of them, are changed by anything but its `step`: an
         update by hand, a merge of weights. Returns when a save that was begun has copied what it needs."""
         self._stage.before_update()
+        if self._last_words is not None:
+            self._last_words.gate.by_hand()
 
     def wait(self, timeout_s: float | None = None) -> Saved | None:
         """Wait until no save goes on beside the training (on this rank). What the last one has saved; None when there
@@ -250,6 +276,9 @@ class CheckpointManager:
     def close(self) -> None:
         """Let the manager's process groups go, when the save is over that goes on beside the training. Nothing that
         was saved is touched. Raises what that save has met, if nobody was told of it by an exception."""
+        if self._last_words is not None:
+            serving.cease(self._last_words)
+            self._last_words.close()
         with self._phase():
             self._background.close()
             self._durable.close(self._durable_wait_s)
@@ -293,6 +322,9 @@ class CheckpointManager:
         """cost_s: what it took of the training's time."""
         self._save_s = self._damped.cost_s(cost_s)
         self._last_bytes = saved.bytes
+        self._newest = (saved.step, saved.path)
+        if self._last_words is not None:
+            self._last_words.measured(saved.save_s, self._together.rank)
         if saved.verified:
             self._verified = {saved.path}
         self._durable.offer(saved.path)
@@ -339,7 +371,32 @@ class CheckpointManager:
             say=self._say_once,
             resumed_before_step=self._limit,
             known=self._known,
+            heard=self._heard,
         )
+
+    def _ready(self, cap_s: float) -> LastWords:
+        setting = Setting(
+            self._parts, self._directory, float(cap_s), self._files, lambda: self._newest, lambda: self._limit,
+            self._updating, say, clock=self._clock,
+        )  # fmt: skip
+        last = LastWords(setting)
+        last.gate.open()
+        serving.serve(last, say, os.environ)
+        return last
+
+    def _heard(self, state: state.Captured, together: Together) -> None:
+        if self._last_words is not None:
+            self._last_words.heard(state, together)
+
+    def _keep_ready(self, step: int, metrics: Mapping[str, Any] | None) -> None:
+        """The state of this step, as far as it will not keep, for last words."""
+        if self._last_words is not None:
+            self._last_words.at_step(step, _numbers(step, metrics), self._together)
+
+    def _updating(self, begun: bool) -> None:
+        pulse = self._pulse if self._pulse is not None else attaching.attached()
+        if pulse is not None:
+            pulse.updating(begun)
 
     def _saved_beside(self, saved: Saved) -> None:
         """In the writer thread. The interval counts from when it was begun; what it took of the training is what it

@@ -29,7 +29,7 @@ from rankpulse.trainer.checkpoint.manifest import (
     refuse_too_many,
 )
 from rankpulse.trainer.checkpoint.rows import row_of, shard_of
-from rankpulse.trainer.checkpoint.state import Part, mapped, merged, own_state, told_values
+from rankpulse.trainer.checkpoint.state import Captured, Part, mapped, merged, own_state, told_values
 from rankpulse.trainer.checkpoint.together import Faults, Together, everywhere, on_first
 
 __all__ = ["AUTO", "OFF", "Begun", "How", "Save", "Saved", "begun", "kind_of", "save_sharded"]
@@ -60,7 +60,8 @@ class Saved:
 @dataclass(frozen=True)
 class How:
     """How to save. `room(bytes)` is called on rank 0 before anything is written; its text is why that cannot work.
-    known: what was agreed at the save before, where somebody keeps that."""
+    known: what was agreed at the save before, where somebody keeps that. heard: told on all ranks what the state is on
+    which they have agreed; it may speak with the others."""
 
     mode: str = AUTO  # "auto", "sharded", "consolidated"
     verify_saved: str = reader.FAST  # "fast", "full", "off"
@@ -71,6 +72,7 @@ class How:
     say: Callable[[str], None] = lambda text: None
     resumed_before_step: int | None = None  # the limit that the load before obeyed, if it had one
     known: Known = field(default_factory=Known)
+    heard: Callable[[Captured, Together], None] = lambda state, together: None
 
 
 def save_sharded(
@@ -140,6 +142,7 @@ def begun(parts: Sequence[Part], step: int, metrics: Mapping[str, float], togeth
     settings = {"step": step, "mode": how.mode, "verify_saved": how.verify_saved}
     agreement = Agreement(together, settings, how.mode, lambda faults: failed(step, faults), how.say, how.known)
     agreed = agreement.reach(parts)
+    how.heard(agreed.state, together)
     rank, state = together.rank, agreed.state
     values, tensors = own_state(state, agreed.own, agreed.buffers_differ)
     mine = {name: entries.whole(tensor) for name, tensor in tensors.items()}
