@@ -98,7 +98,7 @@ def _alarms(alarms: tuple[str, ...], has_leader: bool) -> Check:
 async def _cluster(settings: Settings, store: Store) -> AsyncIterator[Check]:
     known = await books.read(store, Keys(settings.cluster))
     leader = known.first(Leader)
-    state, error = await live.fetch(status.monitor_url(leader, settings)) if leader else (None, "")
+    state, error = await live.fetch(status.monitor_url(leader, settings), settings.http) if leader else (None, "")
     yield _monitor(leader, state, error)
     if state is not None and state.nodes:
         yield looks(state.nodes)

@@ -12,6 +12,7 @@ from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
 from rankpulse.cli.ledger import ledger_app
 from rankpulse.cli.receiver import receiver_app
+from rankpulse.cli.store import store_app
 from rankpulse.cli.webhook import webhook_app
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ In production:
   rankpulse webhook-receiver                                  starts jobs again: Slurm, Kubernetes, systemd, a program
   rankpulse run --nnodes 2 --nproc-per-node 8 train.py        a job, as with torchrun; the same line on every node
   rankpulse doctor                                            what is missing on this machine
+  rankpulse store init --nodes nodes.txt                      who may write what in etcd
   rankpulse plan --gpus 256 --days 7                          what will fail, how often to save, what is lost
 \b
 When something happened:
@@ -80,6 +82,7 @@ app.add_typer(acting.breaker_app, name="breaker")
 app.add_typer(webhook_app, name="webhook")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(receiver_app, name="webhook-receiver")
+app.add_typer(store_app, name="store")
 
 Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]
@@ -137,9 +140,10 @@ def monitor(
     Example: rankpulse monitor --store etcd1:2379 --listen 0.0.0.0:9460
     """
     settings = _settings(config, cluster, store, preset, monitor_listen=listen)
+    from rankpulse.cli.by_http import acting as act
     from rankpulse.monitor.main import main as run
 
-    raise typer.Exit(asyncio.run(run(settings)))
+    raise typer.Exit(asyncio.run(run(settings, act=act(settings))))
 
 
 @app.command()
@@ -172,6 +176,9 @@ def demo(
     ] = None,
     as_json: Json = False,
     keep: Annotated[str | None, typer.Option(metavar="DIR", help="Keep the logs and records there.")] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS, certificates and users in etcd, all renewed while it plays.")
+    ] = False,
 ) -> None:
     """Real jobs on this machine live through jitter, crash, hang, weather, stop, node, cordon and repeat, judged right.
 
@@ -179,7 +186,7 @@ def demo(
     """
     from rankpulse.drills.demo import run
 
-    raise typer.Exit(run(list(names or ()), as_json, keep))
+    raise typer.Exit(run(list(names or ()), as_json, keep, secure=secure))
 
 
 @app.command()

@@ -17,9 +17,9 @@ from rankpulse.core.settings import Settings
 from rankpulse.store.api import Store, Uncertain
 
 
-async def arm(settings: Settings, *, armed: bool, reason: str) -> str:
-    """Allow or forbid orders in the cluster; returns what is so now."""
-    record = Arm(armed=armed, author=show.author(), reason=asking.good_reason(reason), at=time.time())
+async def arm(settings: Settings, *, armed: bool, reason: str, author: str = "") -> str:
+    """Allow or forbid orders in the cluster; returns what is so now. `author` "", here and below: whoever runs this."""
+    record = Arm(armed=armed, author=author or show.author(), reason=asking.good_reason(reason), at=time.time())
     async with books.opened(settings) as store:
         await _put(store, Keys(settings.cluster).arm(), record)
     done = "armed: the monitor may order restarts" if armed else "disarmed: the monitor observes only"
@@ -49,7 +49,9 @@ class Consent(NamedTuple):
 AS_BEFORE: Final = Consent()
 
 
-async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str, consent: Consent = AS_BEFORE) -> str:
+async def arm_run(
+    settings: Settings, name: str, *, armed: bool, reason: str, consent: Consent = AS_BEFORE, author: str = ""
+) -> str:
     """Allow or forbid orders for one run; returns what is so now. Raises `Failed`."""
     keys, mode = Keys(settings.cluster), modes.ARMED if armed else modes.OBSERVED
     async with books.opened(settings) as store:
@@ -57,11 +59,11 @@ async def arm_run(settings: Settings, name: str, *, armed: bool, reason: str, co
         before = await _mode(store, keys, uid)
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(paused(before))
-        await _set(store, keys, uid, mode, reason, consent=consent)
+        await _set(store, keys, uid, mode, reason, consent=consent, author=author)
     return f"run {uid} is {'armed' if armed else 'only observed'}{consent.words()}"
 
 
-async def pause(settings: Settings, name: str, reason: str) -> str:
+async def pause(settings: Settings, name: str, reason: str, *, author: str = "") -> str:
     """Nothing is done about a run and nobody is paged, until it is resumed. Raises `Failed`."""
     keys = Keys(settings.cluster)
     async with books.opened(settings) as store:
@@ -70,11 +72,11 @@ async def pause(settings: Settings, name: str, reason: str) -> str:
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(f"run {uid} is paused already, by {show.plain(before.author)}: {show.plain(before.reason)}")
         then = before.mode if before is not None else ""
-        await _set(store, keys, uid, modes.PAUSED, reason, await _lasting(store, keys, uid, then))
+        await _set(store, keys, uid, modes.PAUSED, reason, await _lasting(store, keys, uid, then), author=author)
     return f"run {uid} is paused: nothing is done about it and nobody is paged until `rankpulse resume {uid}`"
 
 
-async def resume(settings: Settings, name: str, reason: str) -> str:
+async def resume(settings: Settings, name: str, reason: str, *, author: str = "") -> str:
     """The run is again as it was before it was paused. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
     async with books.opened(settings) as store:
@@ -84,7 +86,7 @@ async def resume(settings: Settings, name: str, reason: str) -> str:
             raise Failed(f"run {uid} is not paused")
         then = await _lasting(store, keys, uid, before.then)
         if then:
-            await _set(store, keys, uid, then, reason)
+            await _set(store, keys, uid, then, reason, author=author)
         else:
             await _delete(store, keys.run_mode(uid))
     now = {modes.ARMED: "armed", modes.OBSERVED: "only observed"}.get(then, "as the cluster is")
@@ -131,9 +133,17 @@ async def _lasting(store: Store, keys: Keys, uid: str, mode: str) -> str:
 
 
 async def _set(
-    store: Store, keys: Keys, uid: str, mode: str, reason: str, then: str = "", consent: Consent = AS_BEFORE
+    store: Store,
+    keys: Keys,
+    uid: str,
+    mode: str,
+    reason: str,
+    then: str = "",
+    consent: Consent = AS_BEFORE,
+    *,
+    author: str,
 ) -> None:
-    author, reason = show.author(), asking.good_reason(reason)
+    author, reason = author or show.author(), asking.good_reason(reason)
     stays = consent.over(await _mode(store, keys, uid))
     record = RunMode(
         run_uid=uid,

@@ -123,6 +123,10 @@ def alertmanager_argv(program: str, config: Path, folder: Path, listen: str) -> 
 
 
 def _targets(settings: Settings) -> dict[str, str]:
+    if settings.http.cert_file or settings.http.tokens_file:
+        raise Failed(
+            "--with prometheus: leave [http] out of the settings; it scrapes this machine, without TLS or token"
+        )
     if not settings.monitor.listen:
         raise Failed("--with prometheus: monitor.listen is empty, so there is nothing to scrape")
     listen = {"rankpulse-monitor": settings.monitor.listen, "rankpulse-agent": settings.agent.listen}

@@ -31,7 +31,11 @@ from rankpulse.core.settings import Settings
 
 def monitor_url(leader: Leader | None, settings: Settings) -> str:
     """Where the leader says its page is, else where ours would be."""
-    return leader.url if leader and leader.url else f"http://{settings.monitor.listen}"
+    return (
+        leader.url
+        if leader and leader.url
+        else f"{'https' if settings.http.cert_file else 'http'}://{settings.monitor.listen}"
+    )
 
 
 async def gather(settings: Settings) -> dict[str, Any]:
@@ -40,7 +44,9 @@ async def gather(settings: Settings) -> dict[str, Any]:
     async with books.opened(settings) as store:
         known = await books.read(store, keys)
     leader = known.first(Leader)
-    state, error = await live.fetch(monitor_url(leader, settings)) if leader else (None, "no monitor leads")
+    state, error = (
+        await live.fetch(monitor_url(leader, settings), settings.http) if leader else (None, "no monitor leads")
+    )
     arm = known.first(Arm)
     return {
         "cluster": settings.cluster,

@@ -91,7 +91,7 @@ async def _until_stopped(parts: Mapping[str, asyncio.subprocess.Process], stop: 
 def what_next(settings: Settings, endpoint: str, others: Sequence[Part] = ()) -> str:
     """What a person does now."""
     run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
-    url = f"http://{settings.monitor.listen}"
+    url = f"{'https' if settings.http.cert_file else 'http'}://{settings.monitor.listen}"
     beside = "".join(f"\n{other.name}: {other.url}" for other in others) + "\n" if others else ""
     return HINT.format(url=url, export=_export(settings, endpoint), run_dir=run_dir, beside=beside)
 

@@ -69,6 +69,20 @@ AGENT: Final = (
         "rankpulse_agent_probes", "counter", ("node", "result"), "", "Direct looks at this agent: answered or refused."
     ),
     Metric(
+        "rankpulse_agent_socket_refused",
+        "counter",
+        ("node",),
+        "",
+        "Requests refused at the node's socket: unknown, garbled, or about what is not the asker's.",
+    ),
+    Metric(
+        "rankpulse_agent_http_refused",
+        "counter",
+        ("node", "why"),
+        "",
+        "Requests refused at the agent's HTTP port: wrong host name, token or role, act without TLS, too many.",
+    ),
+    Metric(
         "rankpulse_agent_non_finite_steps",
         "counter",
         ("node", "what"),
@@ -161,6 +175,14 @@ MONITOR: Final = (
     Metric("rankpulse_monitor_blind_seconds", "counter", (), "seconds", "Seconds in which the monitor was blind."),
     Metric("rankpulse_monitor_events", "counter", ("kind",), "", "Events folded, by kind of record."),
     Metric("rankpulse_monitor_refused", "counter", (), "", "Records refused because they could not be read."),
+    Metric(
+        "rankpulse_monitor_http_refused",
+        "counter",
+        ("why",),
+        "",
+        "Requests refused at the monitor's HTTP port: wrong host name, token or role, act without TLS, too many.",
+    ),
+    Metric("rankpulse_monitor_http_acts", "counter", ("act", "result"), "", "What was asked for over HTTP, by result."),
     Metric("rankpulse_monitor_metrics_missing", "gauge", (), "", "Metrics that are missing here: they cannot be made."),
     Metric("rankpulse_monitor_actions", "counter", ("kind", "result"), "", "Store actions, by result."),
     Metric("rankpulse_monitor_loop_lag_seconds", "gauge", (), "seconds", "How late the monitor's loop last woke up."),
@@ -562,7 +584,7 @@ RECEIVER: Final = (
         "counter",
         ("what",),
         "",
-        "Requests whose signature was refused: headers, signature, late or early.",
+        "Requests refused before they were read: headers, signature, late, early or size.",
     ),
     Metric(
         "rankpulse_receiver_events",

@@ -150,6 +150,31 @@ def _fast() -> Block:
                 runbook="RankpulseRecordsRefused",
                 size=(12, 7),
             ),
+            b.graph(
+                "Who is refused at the doors?",
+                "Requests to monitors and agents: under another name (host), without a token or with a wrong one "
+                "(token), to act with a token that only reads (role) or without TLS (plain), too many (rate); and to "
+                "agents' sockets, by jobs. Their logs say by whom.",
+                Query(
+                    f"sum by (why) (increase({ask('rankpulse_monitor_http_refused')}[$__interval]))", "monitor {{why}}"
+                ),
+                Query(f"sum by (why) (increase({ask('rankpulse_agent_http_refused')}[$__interval]))", "agent {{why}}"),
+                Query(f"sum (increase({ask('rankpulse_agent_socket_refused')}[$__interval]))", "socket"),
+                bars=True,
+                stacked=True,
+                size=(12, 7),
+            ),
+            b.graph(
+                "Who acts over HTTP?",
+                "What people asked monitors for with a token of the role act. The trail names them.",
+                Query(
+                    f"sum by (act, result) (increase({ask('rankpulse_monitor_http_acts')}[$__interval])) > 0",
+                    "{{act}} {{result}}",
+                ),
+                bars=True,
+                stacked=True,
+                size=(12, 7),
+            ),
         ],
     )
 

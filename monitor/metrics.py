@@ -15,6 +15,7 @@ from rankpulse.core import catalogue
 from rankpulse.core import diagnosis as d
 from rankpulse.core import events as ev
 from rankpulse.core.catalogue import BUILD, MONITOR
+from rankpulse.core.door import REASONS
 from rankpulse.monitor import executor, metrics_incidents, metrics_ledger
 from rankpulse.monitor.metrics_incidents import is_open
 from rankpulse.monitor.samples import Sample, Source, Traced, View, counted, single
@@ -237,6 +238,8 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_monitor_blind": lambda view, vitals: single(view["blind"]),
     "rankpulse_monitor_blind_seconds": lambda view, vitals: single(view["blind_seconds_total"]),
     "rankpulse_monitor_events": counted(lambda vitals: vitals.events),
+    "rankpulse_monitor_http_refused": counted(lambda vitals: vitals.http_refused, REASONS),
+    "rankpulse_monitor_http_acts": lambda view, vitals: [(labels, float(n)) for labels, n in vitals.acts.items()],
     MISSING: lambda view, vitals: single(vitals.metrics_missing),
     "rankpulse_monitor_refused": lambda view, vitals: single(vitals.refused),
     "rankpulse_monitor_actions": lambda view, vitals: (

@@ -1,6 +1,7 @@
 """What the monitor knows about itself: counters and the latest readings, read by metrics and pages."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ class Vitals:
     events: Counter[str] = field(default_factory=Counter)  # by kind of record
     actions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (kind, result)
     refused: int = 0
+    http_refused: Mapping[str, int] = field(default_factory=dict)  # requests at our HTTP port, by reason
+    acts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # asked for there, by (act, result)
     metrics_missing: int = 0  # that could not be made when they were asked for last
     loop_lag_s: float = 0.0
     last_turn: float | None = None  # monotonic

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from math import ceil
 from re import findall
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import grpc.aio
 
@@ -145,6 +145,10 @@ class EtcdStore:
         for link in self._links:
             await link.close()
 
+    async def raw(self, call: Call[T], *, write: bool = False) -> T:
+        """Something else that etcd can do, with the endpoints, the limits and the errors of all other calls."""
+        return cast(T, await self._call(call, write=write))
+
     async def follow(self, prefix: str) -> AsyncIterator[Sight]:
         prefix_end(prefix)
         seen, lost, tries, refused = 0, False, 0, False
@@ -200,7 +204,7 @@ class EtcdStore:
             await self._identity.ensure(wire, self._timeout_s)
             async for sight in watch(wire.channel, self._identity.metadata(), prefix, seen, self._progress_s):
                 yield sight
-                if self._closed:
+                if self._closed or await link.renewed(self._timeout_s):
                     return
         except RPC_ERRORS as error:
             if stale_token(error):

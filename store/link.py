@@ -1,6 +1,7 @@
 """One endpoint and the connection to it, dialled anew whenever it has failed."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -11,30 +12,39 @@ from rankpulse.store.api import Denied, StoreError, Unreachable
 from rankpulse.store.calls import Wire
 from rankpulse.store.channel import Certificates, Metadata, connected, dial
 from rankpulse.store.probe import explain
+from rankpulse.store.renewal import Renewal
 
 _PROBE_S: Final = 1.0
+_TRIAL_S: Final = 1.0  # of a connection with new certificates, while the old one would do
+_log = logging.getLogger(__name__)
 _PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
 
 
 class Link:
-    """Dials on demand. A failed connection is dropped, so that the next try sees new addresses and certificates."""
+    """Dials on demand. A failed connection is dropped, so that the next try sees new addresses and certificates.
+
+    So is one whose certificates were renewed: calls under way on it end as they would.
+    """
 
     def __init__(self, endpoint: Endpoint, certificates: Certificates, metadata: Callable[[], Metadata]) -> None:
         self.endpoint = endpoint
         self._certificates, self._metadata = certificates, metadata
         self._wire: Wire | None = None
+        self._renewal = Renewal(certificates)
         self._missed = 0
         self._closing: set[asyncio.Task[None]] = set()
 
     async def connect(self, timeout_s: float) -> Wire:
         """A standing connection. Raises `Unreachable` or `Denied` with what is wrong; nothing was sent."""
+        await self.renewed(timeout_s)
         wire = self._wire
         if wire is not None and wire.channel.get_state() is grpc.ChannelConnectivity.READY:
             return wire  # the usual case, thousands of times a second
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         if wire is None:
-            wire = self._wire = Wire.on(dial(self.endpoint, self._certificates), self._metadata)
+            self._renewal = Renewal(self._certificates)
+            wire = self._wire = self._dialled()
         answer = await connected(wire.channel, timeout_s)
         if answer:
             return wire
@@ -43,6 +53,27 @@ class Link:
             raise Unreachable(f"{self.endpoint} does not answer: check the address, the firewall and that etcd runs")
         left = min(_PROBE_S, deadline - loop.time())
         raise await explain(self.endpoint, self._certificates, max(0.1, left))
+
+    async def renewed(self, timeout_s: float) -> bool:
+        """Whether the connection is another one now: our certificates were replaced, and etcd takes the new ones.
+
+        If it does not (its CA may be renewed later), the connection that stands is kept: it proves who we were.
+        """
+        old = self._wire
+        if old is None or not self.endpoint.tls or not self._renewal.due():
+            return False
+        made = self._dialled()
+        if not await connected(made.channel, min(timeout_s, _TRIAL_S)) or self._wire is not old:
+            if self._renewal.in_vain():
+                _log.warning("%s does not take us with the new certificates yet: the connection is kept", self.endpoint)
+            await made.close()
+            return False
+        self.drop(old, timeout_s + 1.0)
+        self._wire = made
+        return True
+
+    def _dialled(self) -> Wire:
+        return Wire.on(dial(self.endpoint, self._certificates), self._metadata)
 
     def answered(self) -> None:
         self._missed = 0

@@ -1,6 +1,7 @@
 """Exit code 0: the part that these settings start answers `/healthz`. For HEALTHCHECK; Kubernetes asks by itself."""
 
 import http.client
+import ssl
 import sys
 import tomllib
 from pathlib import Path
@@ -10,12 +11,22 @@ PORTS = {"agent": 9465, "monitor": 9460}
 ANYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def where(part: str, text: str) -> tuple[str, int] | None:
-    """Where that part answers by these settings. None where it is told to listen nowhere."""
-    listen = tomllib.loads(text).get(part, {}).get("listen", f"127.0.0.1:{PORTS[part]}")
+def door(part: str, text: str) -> http.client.HTTPConnection | None:
+    """Where that part answers by these settings. None where it is told to listen nowhere.
+
+    Its certificate is not looked at: nothing is told to it, and nothing but its health is believed.
+    """
+    settings = tomllib.loads(text)
+    listen = settings.get(part, {}).get("listen", f"127.0.0.1:{PORTS[part]}")
+    if not listen:
+        return None
     host, _, port = listen.rpartition(":")
-    host = host.strip("[]")
-    return (ANYWHERE.get(host, host), int(port)) if listen else None
+    host = ANYWHERE.get(host.strip("[]"), host.strip("[]"))
+    if settings.get("http", {}).get("cert_file"):
+        anybody = ssl.create_default_context()
+        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+        return http.client.HTTPSConnection(host, int(port), timeout=4, context=anybody)
+    return http.client.HTTPConnection(host, int(port), timeout=4)
 
 
 def main(part: str, config: str) -> int:
@@ -23,15 +34,14 @@ def main(part: str, config: str) -> int:
         text = Path(config).read_text(encoding="utf-8")
     except FileNotFoundError:
         text = ""
-    place = where(part, text)
-    if place is None:
+    connection = door(part, text)
+    if connection is None:
         return 0
-    connection = http.client.HTTPConnection(*place, timeout=4)
     try:
         connection.request("GET", "/healthz")
         return 0 if connection.getresponse().status == 200 else 1
     except (http.client.HTTPException, OSError) as error:
-        print(f"{place[0]} port {place[1]}: {error}", file=sys.stderr)
+        print(f"{connection.host} port {connection.port}: {error}", file=sys.stderr)
         return 1
     finally:
         connection.close()

@@ -52,13 +52,13 @@ def test_ports_are_known_before_anybody_listens() -> None:
     made = quick_stack.with_ports(given)
     assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d+", made.monitor.listen)
     assert re.fullmatch(r"\[::1\]:[1-9]\d+", made.agent.listen)
-    kept = parse({"monitor": {"listen": ":9460"}, "agent": {"listen": ""}})
+    kept = parse({"monitor": {"listen": "127.0.0.1:9460"}, "agent": {"listen": ""}})
     assert quick_stack.with_ports(kept) == kept
 
 
 def test_what_is_scraped_and_what_is_not(tmp_path: Path) -> None:
     found = quick_stack.Found("/bin/prometheus", "")
-    given = parse({"cluster": "here", "monitor": {"listen": ":9460"}, "agent": {"listen": "[::]:9465"}})
+    given = parse({"cluster": "here", "monitor": {"listen": "127.0.0.1:9460"}, "agent": {"listen": "[::1]:9465"}})
     [part] = quick_stack.parts(found, given, tmp_path / "a")
     config = json.loads((tmp_path / "a" / "prometheus.yml").read_text())
     scraped = {one["job_name"]: one["static_configs"][0] for one in config["scrape_configs"]}
@@ -72,6 +72,8 @@ def test_what_is_scraped_and_what_is_not(tmp_path: Path) -> None:
     quick_stack.parts(found, parse({"agent": {"listen": ""}}), tmp_path / "b")
     config = json.loads((tmp_path / "b" / "prometheus.yml").read_text())
     assert [one["job_name"] for one in config["scrape_configs"]] == ["rankpulse-monitor"]
+    with pytest.raises(Failed, match=r"leave \[http\] out"):
+        quick_stack.parts(found, parse({"http": {"tokens_file": "/a/file"}}), tmp_path / "d")
     with pytest.raises(Failed, match="nothing to scrape"):
         quick_stack.parts(found, parse({"monitor": {"listen": ""}}), tmp_path / "c")
 

@@ -270,6 +270,7 @@ def test_the_receivers_settings_are_good() -> None:
 def test_prometheus_finds_the_jobs_that_rules_ask_for() -> None:
     monitors = [thing for thing in made("monitoring") if thing["kind"] == "ServiceMonitor"]
     services = {t["metadata"]["name"]: t for t in made("base") if t["kind"] == "Service"}
+    shown = {t["metadata"]["name"]: set(t["stringData"]) for t in documents(HERE / "examples" / "secrets.yaml")}
     assert {one["metadata"]["name"] for one in monitors} == set(re.findall(r'job="([\w-]+)"', MONITORS + AGENTS))
     for thing in monitors:
         service = services[thing["metadata"]["name"]]  # without `jobLabel` its name is the job
@@ -277,6 +278,8 @@ def test_prometheus_finds_the_jobs_that_rules_ask_for() -> None:
         [endpoint] = thing["spec"]["endpoints"]
         assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
         assert {"cluster"} == {rule["targetLabel"] for rule in endpoint["relabelings"]}
+        token = endpoint["authorization"]["credentials"]
+        assert token["key"] in shown[token["name"]]
 
 
 def test_dashboards_can_be_applied() -> None:

@@ -24,7 +24,7 @@ from rankpulse.core import (
 )
 
 REPO = Path(__file__).resolve().parents[2]
-ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "receiver", "store", "trainer")
+ROOMS = ("agent", "bench", "cli", "core", "dashboards", "drills", "monitor", "receiver", "store", "trainer", "web")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from doors import open_door
 from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics_exposition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
@@ -180,6 +181,7 @@ class Site:
             alive=lambda: self.alive,
             ready=lambda: self.ready,
             registry=registry(lambda: self.state, self.vitals),
+            door=open_door(),
         )
 
     async def get(self, path: str, accept: str = "*/*") -> tuple[int, str]:
