@@ -208,12 +208,17 @@ class EtcdStore:
         link = self._link(number)
         where = str(link.endpoint)
         try:
-            wire = await link.connect(self._timeout_s)
-            await self._identity.ensure(wire, self._timeout_s)
-            async for sight in watch(wire.channel, self._identity.metadata(), prefix, seen, self._progress_s):
-                yield sight
-                if self._closed or await link.renewed(self._timeout_s):
-                    return
+            while not self._closed:
+                wire = await link.connect(self._timeout_s)
+                await self._identity.ensure(wire, self._timeout_s)
+                news = watch(wire.channel, self._identity.metadata(), prefix, seen, self._progress_s)
+                async with contextlib.aclosing(news) as sights:
+                    async for sight in sights:
+                        seen = sight.revision
+                        yield sight
+                        link.renew_soon()
+                        if self._closed or link.wire is not wire:  # from there on over the new connection
+                            break
         except RPC_ERRORS as error:
             if stale_token(error):
                 raise Cancelled(details_of(error), compacted=False) from None

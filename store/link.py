@@ -15,7 +15,8 @@ from rankpulse.store.probe import explain
 from rankpulse.store.renewal import Renewal
 
 _PROBE_S: Final = 1.0
-_TRIAL_S: Final = 1.0  # of a connection with new certificates, while the old one would do
+_TRIAL_S: Final = 5.0  # of a connection with new certificates, beside the one that stands
+_RETIRE_S: Final = 15.0  # then the connection with the old ones is closed
 _log = logging.getLogger(__name__)
 _PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
 
@@ -33,10 +34,12 @@ class Link:
         self._renewal = Renewal(certificates)
         self._missed = 0
         self._closing: set[asyncio.Task[None]] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._trial: asyncio.Task[None] | None = None
 
     async def connect(self, timeout_s: float) -> Wire:
         """A standing connection. Raises `Unreachable` or `Denied` with what is wrong; nothing was sent."""
-        await self.renewed(timeout_s)
+        self.renew_soon()
         wire = self._wire
         if wire is not None and wire.channel.get_state() is grpc.ChannelConnectivity.READY:
             return wire  # the usual case, thousands of times a second
@@ -54,23 +57,48 @@ class Link:
         left = min(_PROBE_S, deadline - loop.time())
         raise await explain(self.endpoint, self._certificates, max(0.1, left))
 
-    async def renewed(self, timeout_s: float) -> bool:
-        """Whether the connection is another one now: our certificates were replaced, and etcd takes the new ones.
+    def renew_soon(self) -> None:
+        """Where our certificates were replaced, have another connection made beside this one, and used once it stands.
 
-        If it does not (its CA may be renewed later), the connection that stands is kept: it proves who we were.
+        If etcd does not take us with the new ones (its CA may be renewed later), the connection that stands is kept.
         """
         old = self._wire
-        if old is None or not self.endpoint.tls or not self._renewal.due():
-            return False
-        made = self._dialled()
-        if not await connected(made.channel, min(timeout_s, _TRIAL_S)) or self._wire is not old:
-            if self._renewal.in_vain():
+        if old is not None and self.endpoint.tls and self._trial is None and self._renewal.due():
+            self._trial = asyncio.get_running_loop().create_task(self._renew(old))
+
+    async def _renew(self, old: Wire) -> None:
+        try:
+            made = self._dialled()
+        except StoreError:  # the files have changed once more
+            made = None
+        try:
+            if made is not None and await connected(made.channel, _TRIAL_S) and self._wire is old:
+                self._wire, made = made, None
+                self._retire(old)
+            elif self._renewal.in_vain():
                 _log.warning("%s does not take us with the new certificates yet: the connection is kept", self.endpoint)
-            await made.close()
-            return False
-        self.drop(old, timeout_s + 1.0)
-        self._wire = made
-        return True
+        finally:
+            self._trial = None
+            if made is not None:
+                await made.close()
+
+    def _retire(self, wire: Wire) -> None:
+        """No new call takes it; those that have taken it, and watches, have time to go over."""
+
+        async def later() -> None:
+            try:
+                await asyncio.sleep(_RETIRE_S)
+            finally:
+                await wire.close()
+
+        task = asyncio.get_running_loop().create_task(later())
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    @property
+    def wire(self) -> Wire | None:
+        """The connection that calls take now."""
+        return self._wire
 
     def _dialled(self) -> Wire:
         return Wire.on(dial(self.endpoint, self._certificates), self._metadata)
@@ -96,7 +124,10 @@ class Link:
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        ending = [*self._retiring, *([self._trial] if self._trial else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*self._closing, *ending, return_exceptions=True)
 
 
 def summary(failures: Sequence[StoreError]) -> StoreError:
