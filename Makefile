@@ -3,11 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TORCH ?= pinned
-ROOMS = agent bench cli core dashboards drills monitor receiver store trainer
+ROOMS = agent bench cli core dashboards drills monitor receiver store trainer web
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check drills sim bench bench-detect dashboards pictures weather soak setup typing lint clean
+.PHONY: help demo test check drills sim bench bench-detect dashboards commands pictures sbom audit weather soak setup typing lint clean
 help: ## what can be made
 	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -81,8 +81,30 @@ bench-detect: setup ## detection time against false alarms, and the page of it: 
 dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
 	$(BIN)/python -m rankpulse.dashboards.build
 
+commands: setup ## docs/reference/commands.md, made anew from the commands' help
+	$(BIN)/python -m rankpulse.cli.commands_page docs/reference/commands.md
+
 pictures: setup ## the docs' pictures of the on-call page, from played stories; needs chromium-driver
 	$(BIN)/python tests/page/pictures.py
+
+# their many dependencies are not ours: they get an environment of their own
+build/tools/.ready: pyproject.toml
+	@$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install -q 'cyclonedx-bom>=7' 'pip-audit>=2.9'
+	@touch $@
+
+sbom: setup build/tools/.ready ## build/sbom.json: everything that is installed with rankpulse, as CycloneDX
+	build/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.json $(BIN)/python
+
+audit: setup build/tools/.ready ## whether a dependency is known to be vulnerable; needs the network
+	@$(BIN)/python -m pip freeze --exclude-editable > build/audit.txt
+	@build/tools/bin/pip-audit --disable-pip --no-deps --progress-spinner off -r build/audit.txt $(AUDIT) \
+	  > build/audit.out 2> build/audit.err; code=$$?; grep -v 'could not be audited' build/audit.out; cat build/audit.err >&2; \
+	  skipped=$$(grep -c 'could not be audited' build/audit.out); \
+	  if test $$skipped -gt 0; then echo "SKIPPED: nothing is known of $$skipped of $$(wc -l < build/audit.txt) packages:" \
+	    "the index that is asked here does not tell of vulnerabilities"; fi; \
+	  if grep -qE 'ServiceError|ConnectionError|Failed to resolve|Could not connect|Max retries|timed out' build/audit.err; then \
+	    echo "SKIPPED: the vulnerability service cannot be reached from here; nothing was looked up"; exit 0; fi; exit $$code
 
 weather soak: ## not there yet
 	@echo "$@: not part of this version; see CHANGELOG.md"; exit 1

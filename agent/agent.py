@@ -46,6 +46,7 @@ from rankpulse.core.keys import Keys, check_node
 from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings, run_dir
 from rankpulse.store.api import Store, StoreError
+from rankpulse.web.door import Door
 
 EXIT_OK: Final = 0
 EXIT_BAD: Final = 2  # settings or directories that cannot serve
@@ -141,11 +142,20 @@ class Agent:
         probes = self.probe.counts if self.probe else {}
         self._report = Report(
             self.node, self.workers, self.publisher, self.outbox, orders, self.capabilities, self.health, self.numbers,
-            probes,
+            probes, warn=lambda text: self._log.say("warning", text), clock=self._clock.monotonic,
         )  # fmt: skip
         listen, sessions = self._settings.agent.listen, self.together.sessions()
-        self._endpoints = Endpoints(self.run_dir, listen, self._report, self._metrics, self._able, sessions, self.probe)
+        self._endpoints = Endpoints(
+            self.run_dir, listen, self._door, self._report, self._metrics, self._able, sessions, self.probe
+        )
         self._able("exit_codes", hosts.exit_codes(self._host.kernel))
+
+    def _door(self) -> Door:
+        """Of the HTTP port; what its predecessor has refused is counted on."""
+        door = Door(self._settings.http, self._log.say, clock=self._clock.monotonic)
+        door.refused.update(self._report.refused)
+        self._report.refused = door.refused
+        return door
 
     def _watch_hardware(self, emit: Callable[[Fact], None]) -> None:
         s, wanted = self._settings.gpu, self._settings.preflight.gpus

@@ -12,26 +12,28 @@ from rankpulse.agent.report import Report
 from rankpulse.agent.sock import LocalSocket, Session
 from rankpulse.core import catalogue
 from rankpulse.store.api import StoreError
+from rankpulse.web.door import Door
 
 RETRY_S: Final = 1.0  # doubled each time,
 RETRY_MAX_S: Final = 60.0  # up to this
 
 
 class Endpoints:
-    """`metrics`: their samples; `able(source, problem)` is told how each endpoint does; `sessions`: of the socket;
-    `probe`: answers direct looks, None: nobody does."""
+    """`door`: of the HTTP port, made when it opens; `metrics`: their samples; `able(source, problem)` is told how each
+    endpoint does; `sessions`: of the socket; `probe`: answers direct looks, None: nobody does."""
 
     def __init__(
         self,
         run_dir: str,
         listen: str,
+        door: Callable[[], Door],
         report: Report,
         metrics: Callable[[], Any],
         able: Callable[[str, str], None],
         sessions: Mapping[str, Session],
         probe: ProbeServer | None = None,
     ) -> None:
-        self._sessions, self._probe = sessions, probe
+        self._sessions, self._probe, self._door = sessions, probe, door
         self._path, self._listen, self._report = os.path.join(run_dir, "agent.sock"), listen, report
         self._metrics, self._able = metrics, able
         self._socket: LocalSocket | None = None
@@ -69,7 +71,7 @@ class Endpoints:
             await self._socket.close()
         report = self._report
         answers = {"ping": report.ping, "runs": report.runs, "hardware": report.hardware.show}
-        self._socket = LocalSocket(self._path, answers, self._sessions)
+        self._socket = LocalSocket(self._path, answers, self._sessions, report.socket_refused)
         await self._socket.open()
 
     async def _open_http(self) -> None:
@@ -77,6 +79,7 @@ class Endpoints:
         self._http = HttpServer(
             CatalogueCollector((catalogue.BUILD, *catalogue.AGENT, *catalogue.GPU, *catalogue.HOST), self._metrics),
             self._report.health,
+            self._door(),
         )
         await self._http.open(self._listen)
 

@@ -1,5 +1,7 @@
 """/metrics and /healthz. Metrics are computed from the present state when they are asked for."""
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from rankpulse.core import catalogue
 from rankpulse.core.addresses import parse_listen
+from rankpulse.web.door import Door
 
 # values of one metric: label values -> number
 Samples = Mapping[tuple[str, ...], float]
@@ -34,9 +37,11 @@ class CatalogueCollector(Collector):
 
 
 class HttpServer:
-    """Serves until closed."""
+    """Serves until closed; `door`: whom it lets in."""
 
-    def __init__(self, collector: Collector, health: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, collector: Collector, health: Callable[[], Mapping[str, Any]], door: Door) -> None:
+        self._door = door
+        self._keeping: asyncio.Task[None] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(collector)
         ProcessCollector(registry=self._registry)
@@ -46,16 +51,21 @@ class HttpServer:
     async def open(self, listen: str) -> str:
         """Listen; returns the address that was taken. Raises OSError (taken, not allowed) or ValueError (bad)."""
         host, port = parse_listen(listen)
-        app = web.Application()
+        app = web.Application(middlewares=[self._door.middleware()])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
+        tls = self._door.certificates
+        await web.TCPSite(self._runner, host, port, ssl_context=tls.context).start()
+        self._keeping = asyncio.create_task(tls.keep())
         return "{}:{}".format(*self._runner.addresses[0][:2])
 
     async def close(self) -> None:
+        if self._keeping:
+            self._keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeping
         if self._runner:
             await self._runner.cleanup()
 

@@ -2,9 +2,10 @@
 
 import math
 import platform
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rankpulse.agent import host as hosts
 from rankpulse.agent.health import HealthTold
@@ -14,6 +15,10 @@ from rankpulse.agent.orders import Orders
 from rankpulse.agent.outbox import Outbox
 from rankpulse.agent.publish import Publisher
 from rankpulse.agent.watch import Worker, Workers
+from rankpulse.core.buckets import Buckets
+from rankpulse.core.words import printable
+
+SAID_PER_MINUTE: Final = 3
 
 
 @dataclass(slots=True)
@@ -29,6 +34,17 @@ class Report:
     hardware: HealthTold
     numbers: Numbers
     probes: Mapping[str, int] = field(default_factory=dict)  # direct looks by result
+    refused: Mapping[str, int] = field(default_factory=dict)  # requests at the HTTP port by reason
+    warn: Callable[[str], None] = lambda text: None  # to the log
+    clock: Callable[[], float] = time.monotonic
+    at_socket: int = 0  # who asked the socket for what it does not give
+    _said: Buckets = field(default_factory=lambda: Buckets(SAID_PER_MINUTE))
+
+    def socket_refused(self, uid: int, why: str) -> None:
+        """Counted, and said of each user a few times a minute."""
+        self.at_socket += 1
+        if self._said.one_more(str(uid), self.clock()):
+            self.warn(f"refused user {uid} at the socket: {printable(why)}")
 
     def ping(self, _uid: int) -> dict[str, Any]:
         return {
@@ -61,6 +77,7 @@ class Report:
             "dropped": self.outbox.dropped,
             "workers": len(self.workers.table),
             "slots_refused": refused,
+            "socket_refused": self.at_socket,
             "orders_done": self.orders.done_count,
         }
         samples: dict[str, Samples] = {f"rankpulse_agent_{name}": {node: value} for name, value in single.items()}
@@ -77,6 +94,7 @@ class Report:
         }
         samples["rankpulse_build_info"] = {("agent", hosts.version(), platform.python_version()): 1}
         samples["rankpulse_agent_probes"] = {(self.node, result): n for result, n in self.probes.items()}
+        samples["rankpulse_agent_http_refused"] = {(self.node, why): n for why, n in self.refused.items()}
         return samples | self.numbers.samples(self.node) | self.hardware.samples()
 
 

@@ -123,8 +123,15 @@ Session: TypeAlias = Callable[[Line, Peer, int, Mapping[str, Any]], Awaitable[No
 class LocalSocket:
     """`answers`: what each one-shot operation returns; `sessions`: what keeps up each conversation."""
 
-    def __init__(self, path: str, answers: Mapping[str, Answer], sessions: Mapping[str, Session] | None = None) -> None:
-        self._path, self._answers, self._sessions = path, answers, sessions or {}
+    def __init__(
+        self,
+        path: str,
+        answers: Mapping[str, Answer],
+        sessions: Mapping[str, Session] | None = None,
+        refused: Callable[[int, str], None] = lambda uid, why: None,
+    ) -> None:
+        """`refused(uid, why)` is told of everybody who was."""
+        self._path, self._answers, self._sessions, self._refused = path, answers, sessions or {}, refused
         self._server: asyncio.Server | None = None
         self._clients: Counter[int] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,6 +202,7 @@ class LocalSocket:
                 line.send(self._answer(operation, uid))
         except Garbage as error:
             line.send({"error": str(error)})
+            self._refused(uid, str(error))
         async with asyncio.timeout(_TIMEOUT_S):
             await line.settle()
 

@@ -24,15 +24,20 @@ def good_reason(reason: str) -> str:
     return reason
 
 
-async def ask(store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str = "", **more: Any) -> Request:
-    """Write a request; `more`: further fields of it. Raises `Failed` when nobody would answer it."""
+async def ask(
+    store: Store, keys: Keys, kind: str, reason: str, *, run_uid: str = "", author: str = "", **more: Any
+) -> Request:
+    """Write a request; `author` "": whoever runs this; `more`: further fields of it.
+
+    Raises `Failed` when nobody would answer it.
+    """
     if await store.get(keys.leader()) is None:
         raise Failed("no monitor leads at present, so nobody would answer: start one with `rankpulse monitor`")
     request = Request(
         id=f"{int(time.time()):d}-{secrets.token_hex(4)}",
         kind=kind,
         run_uid=run_uid,
-        author=show.author(),
+        author=author or show.author(),
         reason=reason,
         at=time.time(),
         **more,

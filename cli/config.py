@@ -9,10 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from rankpulse.core.settings import BadSettings, Settings, parse
+from rankpulse.core.settings import BadSettings, HttpSettings, Settings, parse
 from rankpulse.store.api import StoreError
 from rankpulse.store.files import problem, problems
 from rankpulse.store.secret import Tokens
+from rankpulse.web.tokens import read as read_callers
 
 PLACES: Final = ("rankpulse.toml", "/etc/rankpulse/rankpulse.toml")
 MAX_BYTES: Final = 1024 * 1024
@@ -53,12 +54,29 @@ def load(flags: Flags, environ: Mapping[str, str] = os.environ, *, files: bool =
 def bad_files(settings: Settings) -> list[str]:
     """A sentence for each file that the settings name and that cannot serve."""
     wrong = problems(settings.store) + bad_token_file(settings.probe.token_file)
+    wrong += bad_http_files(settings.http)
     wrong += bad_topology_file(settings.monitor.topology_file)
     for number, target in enumerate(settings.webhook.targets):
         where = f"webhook.targets[{number}]"
         named = ((f"{where}.secret_file", target.secret_file), (f"{where}.ca_file", target.ca_file))
         wrong += [f"{setting}: {why}" for setting, path in named if path and (why := problem(path))]
     return wrong
+
+
+def bad_http_files(http: HttpSettings) -> list[str]:
+    """Likewise of the HTTP ports: who may come in, and the certificates."""
+    named = {name: getattr(http, name) for name in ("cert_file", "key_file", "tokens_file", "token_file", "ca_file")}
+    wrong = [f"http.{name}: {why}" for name, path in named.items() if path and (why := problem(path))]
+    if wrong:
+        return wrong
+    try:
+        if http.tokens_file:
+            read_callers(http.tokens_file)
+        if http.token_file:
+            Tokens(http.token_file, "http.token_file")
+    except StoreError as error:
+        return [str(error)]
+    return []
 
 
 def bad_topology_file(path: str) -> list[str]:

@@ -1,11 +1,22 @@
 """The leader's own page, as a command reads it: only what is used, and nothing of it believed before it was checked."""
 
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
+from rankpulse.core.addresses import is_loopback
+from rankpulse.core.settings import HttpSettings
+from rankpulse.store.api import StoreError
+from rankpulse.store.secret import Tokens
+
+if TYPE_CHECKING:
+    import ssl
+
 FETCH_S: Final = 3.0
 MAX_BYTES: Final = 64 * 1024 * 1024
+PLAIN: Final = HttpSettings()
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -98,20 +109,24 @@ class State(msgspec.Struct, frozen=True):
 S = TypeVar("S", bound=State)
 
 
-async def fetch(url: str) -> tuple[State | None, str]:
-    """A monitor's state, or None and why not."""
-    return await fetch_as(url, State)
+async def fetch(url: str, http: HttpSettings = PLAIN) -> tuple[State | None, str]:
+    """A monitor's state, or None and why not. `http`: what proves us to it, and it to us."""
+    return await fetch_as(url, State, http)
 
 
-async def fetch_as(url: str, kind: type[S]) -> tuple[S | None, str]:
+async def fetch_as(url: str, kind: type[S], http: HttpSettings = PLAIN) -> tuple[S | None, str]:
     """Likewise; `kind`: what is read of it."""
     import aiohttp
 
     try:
+        trust, headers = _trust(http), {"Accept-Encoding": "identity", **_proof(url, http)}
+    except (StoreError, OSError) as error:
+        return None, str(error)
+    try:
         # uncompressed and without redirects, as a monitor answers: what is read stays below the limit
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_S), auto_decompress=False) as session,
-            session.get(f"{url}/state", allow_redirects=False, headers={"Accept-Encoding": "identity"}) as answer,
+            session.get(f"{url}/state", allow_redirects=False, headers=headers, ssl=trust) as answer,
         ):
             data = bytearray()
             async for chunk in answer.content.iter_chunked(1 << 16):
@@ -127,8 +142,35 @@ async def fetch_as(url: str, kind: type[S]) -> tuple[S | None, str]:
         return None, f"{url}: {error}"
 
 
+def _proof(url: str, http: HttpSettings) -> dict[str, str]:
+    """Our token, where nobody on the way can read it: over TLS, or to this machine. Raises `StoreError`."""
+    if not http.token_file or not (url.startswith("https://") or _is_here(url)):
+        return {}
+    return {"Authorization": f"Bearer {Tokens(http.token_file, 'http.token_file').first().decode()}"}
+
+
+def _is_here(url: str) -> bool:
+    with suppress(ValueError):
+        return is_loopback(urlsplit(url).hostname or "")
+    return False
+
+
+def _trust(http: HttpSettings) -> "ssl.SSLContext | bool":
+    """Raises `OSError` naming the file that is none."""
+    import ssl
+
+    if not http.ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=http.ca_file)
+    except OSError as error:
+        raise OSError(f"http.ca_file {http.ca_file} holds no usable certificate: {error}") from error
+
+
 def understand(url: str, status: int, data: bytes, kind: type[S]) -> tuple[S | None, str]:
     """The state in an answer, or None and why it is none."""
+    if status in (401, 403):
+        return None, f"{url} wants a token: set http.token_file (over http:// it is sent to this machine only)"
     if status != 200:
         return None, f"{url} answers with status {status}, not as a monitor does: what listens there?"
     try:

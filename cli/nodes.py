@@ -13,10 +13,13 @@ from rankpulse.store.api import Store
 FOR_MAX_S: Final = 366 * 86_400.0  # of a cordon that is to end by itself; longer is without an end
 
 
-async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = False, for_s: float | None = None) -> str:
+async def cordon(
+    settings: Settings, node: str, reason: str, *, drain: bool = False, for_s: float | None = None, author: str = ""
+) -> str:
     """Ask for a node to be kept out of all rounds to come; returns the answer. Raises `Failed`.
 
     `drain`: jobs on it leave it after their next checkpoint. `for_s`: lifted after so long, None: by a person.
+    `author` "": whoever runs this.
     """
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
     if for_s is not None and not 0 < for_s <= FOR_MAX_S:
@@ -28,7 +31,7 @@ async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = Fa
             by = f"{show.plain(stands.author)}: {show.plain(stands.reason)}"
             raise Failed(f"{node} is cordoned already, by {by}. To change that, uncordon it first")
         unknown = await _unknown(store, keys, node)
-        answer = await _asked(store, keys, wanted.CORDON, node, reason, drain=drain, for_s=for_s or 0.0)
+        answer = await _asked(store, keys, wanted.CORDON, node, reason, drain=drain, for_s=for_s or 0.0, author=author)
         if answer:
             return answer
         made = await books.one(store, key, Cordon)
@@ -41,14 +44,14 @@ async def cordon(settings: Settings, node: str, reason: str, *, drain: bool = Fa
     return f"{node} takes part in no further round{until}; {then}{unknown}"
 
 
-async def uncordon(settings: Settings, node: str, reason: str) -> str:
+async def uncordon(settings: Settings, node: str, reason: str, *, author: str = "") -> str:
     """Ask for a node to be let in again; returns the answer. Raises `Failed`."""
     keys, reason = Keys(settings.cluster), asking.good_reason(reason)
     key = keys.cordon(_named(node))
     async with books.opened(settings) as store:
         if await store.get(key) is None:
             raise Failed(f"{node} is not cordoned; see `rankpulse status`")
-        answer = await _lifted(store, keys, key, wanted.UNCORDON, node, reason)
+        answer = await _lifted(store, keys, key, wanted.UNCORDON, node, reason, author)
         other = await books.one(store, keys.maintenance(node), Maintenance)
     return answer or _free(node, "is cordoned no more", "is in maintenance", other)
 
@@ -84,9 +87,9 @@ async def maintenance_over(settings: Settings, node: str, reason: str) -> str:
     return answer or _free(node, "is out of maintenance", "is cordoned", other)
 
 
-async def _lifted(store: Store, keys: Keys, key: str, kind: str, node: str, reason: str) -> str:
+async def _lifted(store: Store, keys: Keys, key: str, kind: str, node: str, reason: str, author: str = "") -> str:
     """Ask for what stands under `key` to go; "" when it is gone. Raises `Failed` when it stays."""
-    answer = await _asked(store, keys, kind, node, reason)
+    answer = await _asked(store, keys, kind, node, reason, author=author)
     if not answer and await store.get(key) is not None:
         raise Failed(await asking.refused(store, keys))
     return answer

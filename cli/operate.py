@@ -40,10 +40,13 @@ def meant(known: Sequence[RunState], name: str, cluster: str) -> RunState:
     return found[0]
 
 
-async def restart(settings: Settings, name: str, reason: str, resume_before_step: int | None = None) -> str:
+async def restart(
+    settings: Settings, name: str, reason: str, resume_before_step: int | None = None, *, author: str = ""
+) -> str:
     """Ask for a restart and wait for the answer; returns it in a sentence. Raises `Failed` when it was refused.
 
     `resume_before_step`: the next round is to load a checkpoint of an earlier step; None: the newest.
+    `author` "": whoever runs this.
     """
     keys, reason = Keys(settings.cluster), good_reason(reason)
     async with books.opened(settings) as store:
@@ -52,7 +55,9 @@ async def restart(settings: Settings, name: str, reason: str, resume_before_step
         known = await books.read(store, keys, f"{keys.runs()}{run.run_uid}/")
         note = limit_note(known, run, resume_before_step)
         limit = -1 if resume_before_step is None else resume_before_step
-        request = await ask(store, keys, "restart", reason, run_uid=run.run_uid, resume_before_step=limit)
+        request = await ask(
+            store, keys, "restart", reason, run_uid=run.run_uid, author=author, resume_before_step=limit
+        )
         return await _answer(store, keys, request) + note
 
 

@@ -52,7 +52,7 @@ class Watcher:
         return Seen(self._state, "" if state is not None else trouble, time.monotonic() - self._read_at, time.time())
 
     async def _read(self, url: str) -> tuple[State | None, str]:
-        return await live.fetch_as(url, State)
+        return await live.fetch_as(url, State, self._settings.http)
 
     async def _leader(self) -> tuple[str, str]:
         """Where the leader's page is, or "" and why that is not known."""

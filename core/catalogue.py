@@ -69,6 +69,20 @@ AGENT: Final = (
         "rankpulse_agent_probes", "counter", ("node", "result"), "", "Direct looks at this agent: answered or refused."
     ),
     Metric(
+        "rankpulse_agent_socket_refused",
+        "counter",
+        ("node",),
+        "",
+        "Requests refused at the node's socket: unknown, garbled, or about what is not the asker's.",
+    ),
+    Metric(
+        "rankpulse_agent_http_refused",
+        "counter",
+        ("node", "why"),
+        "",
+        "Requests refused at the agent's HTTP port: wrong host name, token or role, act without TLS, too many.",
+    ),
+    Metric(
         "rankpulse_agent_non_finite_steps",
         "counter",
         ("node", "what"),
@@ -161,6 +175,14 @@ MONITOR: Final = (
     Metric("rankpulse_monitor_blind_seconds", "counter", (), "seconds", "Seconds in which the monitor was blind."),
     Metric("rankpulse_monitor_events", "counter", ("kind",), "", "Events folded, by kind of record."),
     Metric("rankpulse_monitor_refused", "counter", (), "", "Records refused because they could not be read."),
+    Metric(
+        "rankpulse_monitor_http_refused",
+        "counter",
+        ("why",),
+        "",
+        "Requests refused at the monitor's HTTP port: wrong host name, token or role, act without TLS, too many.",
+    ),
+    Metric("rankpulse_monitor_http_acts", "counter", ("act", "result"), "", "What was asked for over HTTP, by result."),
     Metric("rankpulse_monitor_metrics_missing", "gauge", (), "", "Metrics that are missing here: they cannot be made."),
     Metric("rankpulse_monitor_actions", "counter", ("kind", "result"), "", "Store actions, by result."),
     Metric("rankpulse_monitor_loop_lag_seconds", "gauge", (), "seconds", "How late the monitor's loop last woke up."),
@@ -180,6 +202,13 @@ MONITOR: Final = (
         "How long this monitor took to fold what had come and to decide, by turn of its loop.",
     ),
     Metric(
+        "rankpulse_monitor_beat_delay_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "From the making of a heartbeat to its folding, by the clocks of both: one that is wrong shows here.",
+    ),
+    Metric(
         "rankpulse_monitor_echo_age_seconds",
         "gauge",
         (),
@@ -195,6 +224,16 @@ MONITOR: Final = (
     ),
     Metric("rankpulse_store_status_age_seconds", "gauge", (), "seconds", "Seconds since the store told its status."),
     Metric("rankpulse_store_db_bytes", "gauge", (), "bytes", "Size of the store's database."),
+    Metric(
+        "rankpulse_store_in_use_bytes", "gauge", (), "bytes", "Of that, what is in use: the rest a defrag gives back."
+    ),
+    Metric(
+        "rankpulse_store_quota_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "The size at which the store refuses writes: as it says, else `monitor.store_quota_mb`.",
+    ),
     Metric("rankpulse_store_revision", "gauge", (), "", "Revision of the store when it was last asked."),
     Metric("rankpulse_store_alarms", "gauge", (), "", "Alarms raised in the store (NOSPACE, CORRUPT)."),
     Metric("rankpulse_node_silence_seconds", "gauge", ("node",), "seconds", "Seconds since the node's last heartbeat."),
@@ -313,6 +352,28 @@ MONITOR: Final = (
         ("run_uid",),
         "",
         "Checkpoints that were not loaded: damaged, or set aside at a person's word.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_durable_step",
+        "gauge",
+        ("run_uid",),
+        "",
+        "Step of the newest checkpoint that is complete at a place that outlives the nodes: the shared directory "
+        "behind local disks, or a durable target. None where the job has no such place.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_durable_age_seconds",
+        "gauge",
+        ("run_uid",),
+        "seconds",
+        "Seconds since one was complete there, as this monitor has seen it: at least so long.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_upload_failures",
+        "counter",
+        ("run_uid",),
+        "",
+        "Parts of checkpoints that did not get to the shared directory behind local disks, a durable target, or peers.",
     ),
     Metric(
         "rankpulse_checkpoint_interval_advice_seconds",
@@ -555,7 +616,7 @@ RECEIVER: Final = (
         "counter",
         ("what",),
         "",
-        "Requests whose signature was refused: headers, signature, late or early.",
+        "Requests refused before they were read: headers, signature, late, early or size.",
     ),
     Metric(
         "rankpulse_receiver_events",

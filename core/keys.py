@@ -223,7 +223,7 @@ class Keys:
         return None if any(number < 0 for number in numbers) else parsed
 
     def roles(self, node: str) -> dict[str, Role]:
-        """Least privilege per role: `agent` for one node, `monitor`, `operator`."""
+        """Least privilege per role: `agent` for one node, `monitor`, `operator`, `reader`."""
         p = self.prefix
         return {
             "agent": Role(
@@ -232,6 +232,7 @@ class Keys:
             ),
             "monitor": Role(read=(p,), write=(p,)),
             "operator": Role(read=(p,), write=(p + "policy/", self.requests())),
+            "reader": Role(read=(p,), write=()),
         }
 
 

@@ -137,9 +137,23 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lease_ttl_s: float = 10.0  # of leadership
     tick_interval_s: float = 0.25
     compact_every_s: float = 300.0
+    store_quota_mb: int = 2048  # etcd's --quota-backend-bytes, for etcd before 3.6, which does not tell it
     topology_file: str = ""  # where machines stand: rack, switch and NVLink domain by node; goes before agent.rack
     grafana_url: str = ""  # where Grafana is, for a link on the page
     runbooks_url: str = ""  # where docs/runbooks/ is served, for links on the page
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may come in at the HTTP ports of agent and monitor, and how our commands come in there."""
+
+    cert_file: str = ""  # given: TLS. Read again when it changes
+    key_file: str = ""
+    tokens_file: str = ""  # who may read and who may act: `read NAME TOKEN` or `act NAME TOKEN` a line
+    hosts: tuple[str, ...] = ()  # further names of this machine under which the ports are asked for
+    per_minute: int = 6000  # requests of one address
+    refused_per_minute: int = 30  # of one address, until it is told 429 and no more is logged of it
+    token_file: str = ""  # of commands: the token they send to monitors
+    ca_file: str = ""  # of commands: who signed the monitors' certificates; "" = the CAs of the system
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,6 +210,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     preflight: PreflightSettings = PreflightSettings()
     gpu: GpuSettings = GpuSettings()
     monitor: MonitorSettings = MonitorSettings()
+    http: HttpSettings = HttpSettings()
     policy: PolicySettings = PolicySettings()
     webhook: WebhookSettings = WebhookSettings()
     ledger: LedgerSettings = LedgerSettings()
@@ -290,6 +305,7 @@ _SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "preflight": PreflightSettings,
     "gpu": GpuSettings,
     "monitor": MonitorSettings,
+    "http": HttpSettings,
     "policy": PolicySettings,
     "webhook": WebhookSettings,
     "ledger": LedgerSettings,
@@ -326,6 +342,9 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
+    "monitor.store_quota_mb": (1, 1 << 20),
+    "http.per_minute": (60, 10_000_000),
+    "http.refused_per_minute": (1, 1_000_000),
     "policy.orders_per_run": (0, 1_000_000),
     "policy.hang_act_s": (0, _DAY_S),
     "policy.grace_s": (0, 3600),
@@ -405,6 +424,19 @@ _COMBINATIONS: Final[tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...
         ("store.user", "store.password_file"),
         lambda user, file: bool(user) == bool(file),
         "store.user and store.password_file go together",
+    ),
+    (
+        ("http.cert_file", "http.key_file"),
+        lambda cert, key: bool(cert) == bool(key),
+        "http.cert_file and http.key_file go together",
+    ),
+    *(
+        (
+            (f"{part}.listen", "http.cert_file", "http.tokens_file"),
+            lambda listen, cert, tokens: bool(cert or tokens or not listen) or is_loopback(parse_listen(listen)[0]),
+            f"{part}.listen beyond this machine needs http.tokens_file (who may read and act) or http.cert_file (TLS)",
+        )
+        for part in ("agent", "monitor")
     ),
     (
         ("probe.listen", "probe.token_file"),

@@ -247,8 +247,8 @@ def _done() -> Block:
             ),
             b.graph(
                 "What came of last words?",
-                "Incidents that are over whose order asked survivors to save first: `saved`, `refused` (they do not hold "
-                "the whole state), `unanswered`, or `asked` (no agent said).",
+                "Incidents that are over whose order asked survivors to save first: `saved`, `refused` (they do not "
+                "hold the whole state), `unanswered`, or `asked` (no agent said).",
                 Query(f"max by (outcome) (increase({ask('rankpulse_last_words')}[$__interval]))", "{{outcome}}"),
                 stacked=True,
                 bars=True,

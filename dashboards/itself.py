@@ -150,6 +150,31 @@ def _fast() -> Block:
                 runbook="RankpulseRecordsRefused",
                 size=(12, 7),
             ),
+            b.graph(
+                "Who is refused at the doors?",
+                "Requests to monitors and agents: under another name (host), without a token or with a wrong one "
+                "(token), to act with a token that only reads (role) or without TLS (plain), too many (rate); and to "
+                "agents' sockets, by jobs. Their logs say by whom.",
+                Query(
+                    f"sum by (why) (increase({ask('rankpulse_monitor_http_refused')}[$__interval]))", "monitor {{why}}"
+                ),
+                Query(f"sum by (why) (increase({ask('rankpulse_agent_http_refused')}[$__interval]))", "agent {{why}}"),
+                Query(f"sum (increase({ask('rankpulse_agent_socket_refused')}[$__interval]))", "socket"),
+                bars=True,
+                stacked=True,
+                size=(12, 7),
+            ),
+            b.graph(
+                "Who acts over HTTP?",
+                "What people asked monitors for with a token of the role act. The trail names them.",
+                Query(
+                    f"sum by (act, result) (increase({ask('rankpulse_monitor_http_acts')}[$__interval])) > 0",
+                    "{{act}} {{result}}",
+                ),
+                bars=True,
+                stacked=True,
+                size=(12, 7),
+            ),
         ],
     )
 
@@ -180,6 +205,8 @@ def _store() -> Block:
                 "How large is the store?",
                 "Size of etcd's database. Its quota is 2 GiB unless you raised it; at the quota it refuses all writes.",
                 Query(f"max({ask('rankpulse_store_db_bytes')})", "database"),
+                Query(f"max({ask('rankpulse_store_in_use_bytes')})", "in use"),
+                Query(f"max({ask('rankpulse_store_quota_bytes')})", "quota"),
                 unit="bytes",
                 steps=((None, GREEN), (1.6e9, RED)),
                 runbook="RankpulseStoreGrows",

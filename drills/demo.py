@@ -41,11 +41,13 @@ SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
 BY_NAME: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {"gpu": (gpu,)}  # only when it is asked for
 
 
-def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None) -> int:
+def run(
+    names: list[str], as_json: bool = False, keep: str | None = None, seed: int | None = None, secure: bool = False
+) -> int:
     """Play the named faults (all by default). Returns the exit code: 0 when every answer was right, else 1.
 
     With `as_json` stdout gets one object at the end; what happens meanwhile goes to stderr. `keep`: a directory for
-    the logs, which are removed otherwise when all went well.
+    the logs, which are removed otherwise when all went well. `secure`: as `Stage` has it.
     """
     unknown = [name for name in names if name not in SCENES | BY_NAME]
     if unknown:
@@ -61,7 +63,7 @@ def run(names: list[str], as_json: bool = False, keep: str | None = None, seed: 
         return 2
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        report = asyncio.run(_play(in_order(names), directory, as_json, seed))
+        report = asyncio.run(_play(in_order(names), directory, as_json, seed, secure))
     except (StoreError, OSError, RuntimeError) as error:
         print(f"the demo could not be played: {error}\nlogs: {directory}", file=sys.stderr)
         return 1
@@ -89,15 +91,17 @@ def _missing() -> str:
     return f"the demo trains a real model and needs {', '.join(lacking)}: pip install 'rankpulse[demo,torch]'"
 
 
-async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None) -> dict[str, Any]:
+async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None, secure: bool) -> dict[str, Any]:
     seed = seed if seed is not None else random.SystemRandom().randrange(1 << 30)
     with Screen(names, quiet=quiet) as screen:
         screen.tell(f"seed {seed}; logs in {directory}")
         screen.tell("reference: the bare job, without rankpulse, from launch to the first step of every rank")
         reference = await asyncio.to_thread(reference_start, directory / "bare")
         screen.reference(reference)
-        screen.tell("starting etcd, two agents behind a proxy, and a monitor")
-        async with Pager() as pager, Stage(directory, monitor=NO_STRIKES + A_MOMENT + BELIEVED + pager.target) as stage:
+        locked = " with TLS, client certificates and users: tokens of 5 s, certificates of 7 s" if secure else ""
+        screen.tell(f"starting etcd{locked}; two agents behind a proxy, and a monitor")
+        settings = NO_STRIKES + A_MOMENT + BELIEVED
+        async with Pager() as pager, Stage(directory, monitor=settings + pager.target, secure=secure) as stage:
             show = Show(stage, directory, random.Random(seed), screen.tell, pager)  # noqa: S311
             watching = asyncio.create_task(screen.watch(stage.witness))
             try:
@@ -107,6 +111,7 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
                 with contextlib.suppress(asyncio.CancelledError):
                     await watching
                 await show.alone()
+            renewed = stage.fortress.renewed if stage.fortress else 0
         end = ending(losses(show.trained), results) if show.trained is not None else None
         screen.results(results, reference, end)
     if end is not None:
@@ -117,6 +122,7 @@ async def _play(names: list[str], directory: Path, quiet: bool, seed: int | None
         "curve": end.plain() if end else None,
         "reference_start_s": round(reference, 3),
         "seed": seed,
+        "certificates_renewed": renewed,
     }
 
 

@@ -10,6 +10,7 @@ from rankpulse.core.keys import Keys
 from rankpulse.core.records import Beat, Leader
 from rankpulse.core.settings import StoreSettings, preset
 from rankpulse.drills.children import Child, rankpulse
+from rankpulse.drills.fortress import Fortress
 from rankpulse.drills.witness import Timeout, Witness
 from rankpulse.store.embedded import EmbeddedEtcd
 from rankpulse.store.etcd import open_store
@@ -52,9 +53,18 @@ class Stage:
     listen = "127.0.0.1"  # where agents reach the store
 
     def __init__(
-        self, directory: Path, *, nodes: tuple[str, ...] = NODES, agents: str = "", monitor: str = NO_STRIKES
+        self,
+        directory: Path,
+        *,
+        nodes: tuple[str, ...] = NODES,
+        agents: str = "",
+        monitor: str = NO_STRIKES,
+        secure: bool = False,
     ) -> None:
+        """`secure`: etcd with TLS, client certificates and users, none of which lasts."""
         self.directory, self.nodes = directory, nodes
+        self.fortress = Fortress(directory / "secrets", CLUSTER, nodes) if secure else None
+        self._renewing: asyncio.Task[None] | None = None
         self._of_agents, self._of_monitor = agents, monitor
         self.settings = preset("drill")
         self.keys = Keys(CLUSTER)
@@ -72,7 +82,12 @@ class Stage:
     async def _up(self) -> None:
         self.etcd = await asyncio.to_thread(self._start_etcd)
         self.proxy = Proxy(self.etcd.port, self.listen)
-        self.store = await open_store(StoreSettings(endpoints=(self.etcd.endpoint,)))
+        if self.fortress is None:
+            self.store = await open_store(StoreSettings(endpoints=(self.etcd.endpoint,)))
+        else:
+            await self.fortress.closed(self.etcd.endpoint)
+            self.store = await open_store(self.fortress.root(self.etcd.endpoint))
+            self._renewing = asyncio.create_task(self.fortress.keep_renewing())
         self.witness = await Witness(self.store, self.keys).__aenter__()
         self.monitor = self.new_monitor().start()
         for node in self.nodes:
@@ -83,6 +98,8 @@ class Stage:
         """One more node, or a known one with another agent, which has spoken when this returns. `agents`: as above."""
         self._of_agents = self._of_agents if agents is None else agents
         self.run_dirs[node] = self.directory / node
+        if self.fortress is not None:
+            await self.fortress.admit(node, self.etcd.endpoint)
         before = self._incarnation(node)
         if node in self.agents:
             await asyncio.to_thread(self.agents[node].end, grace_s=3.0)
@@ -96,7 +113,7 @@ class Stage:
         return next((beat.inc for beat in self.witness.all(Beat) if beat.node == node), 0)
 
     def _start_etcd(self) -> EmbeddedEtcd:
-        etcd = EmbeddedEtcd()
+        etcd = EmbeddedEtcd() if self.fortress is None else self.fortress.etcd()
         etcd.start()
         return etcd
 
@@ -124,7 +141,8 @@ class Stage:
 
     def _config(self, name: str, endpoint: str, rest: str) -> Path:
         path = self.directory / f"{name}.toml"
-        path.write_text(f'cluster = "{CLUSTER}"\npreset = "drill"\n[store]\nendpoints = ["{endpoint}"]\n{rest}')
+        store = f'endpoints = ["{endpoint}"]\n{self.fortress.of(name) if self.fortress else ""}'
+        path.write_text(f'cluster = "{CLUSTER}"\npreset = "drill"\n[store]\n{store}{rest}')
         return path
 
     async def _ready(self) -> None:
@@ -141,6 +159,8 @@ class Stage:
             raise RuntimeError(f"{error}\n{logs}") from error
 
     async def __aexit__(self, *_: object) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
         for child in (*self.agents.values(), *([self.monitor] if hasattr(self, "monitor") else [])):
             await asyncio.to_thread(child.end, grace_s=3.0)
         if hasattr(self, "witness"):

@@ -1,4 +1,4 @@
-"""What the monitor shows over HTTP: its page, `/metrics`, `/healthz`, `/readyz`, `/state`. It changes nothing."""
+"""What the monitor serves over HTTP: its page, `/metrics`, `/healthz`, `/readyz`, `/state`, and `/act`, which asks."""
 
 import asyncio
 import errno
@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from rankpulse.core.addresses import BadAddress, parse_listen
+from rankpulse.web.door import Door
 
 log = logging.getLogger("rankpulse.monitor")
 
@@ -50,11 +52,16 @@ class Pages:
         alive: Callable[[], str],
         ready: Callable[[], str],
         registry: CollectorRegistry,
+        door: Door,
         page: Iterable[web.RouteDef] = (),
     ) -> None:
-        """`alive` and `ready` return "" or the reason why not. `page`: the routes of the page for people."""
+        """`door`: whom it lets in. `alive` and `ready` return "" or the reason why not.
+
+        `page`: the routes of the page for people, and of what may be asked.
+        """
         self._state, self._alive, self._ready, self._registry = state, alive, ready, registry
-        self._page = tuple(page)
+        self._page, self._door = tuple(page), door
+        self._keeping: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
 
     async def start(self, listen: str) -> str:
@@ -63,7 +70,7 @@ class Pages:
             host, port = parse_listen(listen)
         except BadAddress as error:
             raise PortTaken(f"monitor.listen {error}") from None
-        app = web.Application()
+        app = web.Application(middlewares=[self._door.middleware()])
         routes = {"/metrics": self._metrics, "/state": self._json}
         app.add_routes([web.get(path, handler) for path, handler in routes.items()])
         app.add_routes([web.get("/healthz", self._health), web.get("/readyz", self._readiness)])
@@ -73,16 +80,23 @@ class Pages:
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, backlog=BACKLOG).start()
+            tls = self._door.certificates
+            await web.TCPSite(self._runner, host, port, backlog=BACKLOG, ssl_context=tls.context).start()
         except OSError as error:
             await self.stop()
             raise PortTaken(f"cannot listen on {listen}: {_why(error)}") from error
+        self._keeping = asyncio.create_task(tls.keep())
         bound = self._runner.addresses[0]
-        if not _is_local(host):
-            log.warning("listening on %s: anyone who reaches this port can read it", listen)
-        return f"http://{_reachable(host)}:{bound[1]}"
+        if not _is_local(host) and not self._door.knows_callers:
+            log.warning("listening on %s: anyone who reaches this port can read it: set http.tokens_file", listen)
+        return f"{self._door.scheme}://{_reachable(host)}:{bound[1]}"
 
     async def stop(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+            self._keeping = None
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -16,8 +16,10 @@ from typing import Any, Final
 from rankpulse.core.engine import Engine
 from rankpulse.core.keys import BadName, Keys, check_name
 from rankpulse.core.settings import BadSettings, Settings
+from rankpulse.core.store_care import crowded
 from rankpulse.monitor import clock as clocks
 from rankpulse.monitor import topology
+from rankpulse.monitor.acts import Act, Acts, nobody
 from rankpulse.monitor.asker import Asker
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
@@ -29,7 +31,7 @@ from rankpulse.monitor.ledger_export import LedgerExport
 from rankpulse.monitor.loop import Heard, Loop
 from rankpulse.monitor.metrics import registry
 from rankpulse.monitor.page.about import About
-from rankpulse.monitor.page.serve import OnCall
+from rankpulse.monitor.page.serve import HEADERS, READ_ONLY, OnCall
 from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator
 from rankpulse.monitor.upkeep import Upkeep
@@ -38,6 +40,7 @@ from rankpulse.monitor.webhook import Postman
 from rankpulse.store.api import Store, StoreError
 from rankpulse.store.etcd import open_store
 from rankpulse.store.secret import Tokens
+from rankpulse.web.door import Door
 
 STUCK_S: Final = 30.0  # a loop that has not turned for so long is not alive
 EXIT_BAD_SETUP: Final = 2
@@ -67,7 +70,8 @@ def package_version() -> str:
 class Monitor:
     """All parts of one monitor, from its settings and clock."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, act: Act = nobody) -> None:
+        """`act`: does what is asked for over HTTP. Raises `StoreError` and `OSError` for files that cannot serve."""
         self.settings, self.clock, self.vitals = settings, clock, Vitals()
         self.keys = Keys(settings.cluster)
         self.name = check_name(settings.monitor.name or default_name(), "monitor.name")
@@ -94,12 +98,17 @@ class Monitor:
             vitals=self.vitals,
         )
         self.page = OnCall(self.engine, self.about, clock, secrets.token_hex(6))
+        self.acts = Acts(act, clock)
+        self.vitals.acts = self.acts.counts
+        door = Door(settings.http, _say, clock=clock.now, hint=READ_ONLY, headers=HEADERS)
+        self.vitals.http_refused = door.refused
         self.pages = Pages(
+            door=door,
             state=self.state,
             alive=self.alive,
             ready=self.not_ready,
             registry=registry(self.state, self.vitals),
-            page=self.page.routes(),
+            page=[*self.acts.routes(), *self.page.routes()],
         )
 
     def assemble(self, store: Store) -> list[Any]:
@@ -126,7 +135,15 @@ class Monitor:
             postman=self.postman,
             helpers=(self.asker, self.diagnoser),
         )
-        upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
+        upkeep = Upkeep(
+            store,
+            clock,
+            self.vitals,
+            every_s=settings.monitor.compact_every_s,
+            leads=self._leads,
+            quota_bytes=settings.monitor.store_quota_mb << 20,
+            crowded=lambda: crowded(len(self.engine.folder.fleet.nodes), settings.detect.heartbeat_interval_s),
+        )
         export = LedgerExport(settings.ledger, keys, self.engine.folder.ledger, clock, self.vitals, leads=self._leads)
         return [self.loop.run(), canary.run(), self.election.run(), upkeep.run(), export.run()]
 
@@ -200,8 +217,8 @@ class Monitor:
         return ""
 
 
-async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
-    """Run until SIGTERM, SIGINT or `stop`; with `stop` given, signals are the caller's.
+async def main(settings: Settings, *, stop: asyncio.Event | None = None, act: Act = nobody) -> int:
+    """Run until SIGTERM, SIGINT or `stop`; with `stop` given, signals are the caller's. `act`: see `Monitor`.
 
     Returns the exit code: 0 after a clean stop, 2 when it cannot serve with these settings.
     """
@@ -210,13 +227,15 @@ async def main(settings: Settings, *, stop: asyncio.Event | None = None) -> int:
         stop = asyncio.Event()
         _stop_on_signals(stop)
     try:
-        monitor = Monitor(settings, clocks.system())
+        monitor = Monitor(settings, clocks.system(), act)
         if settings.monitor.listen:
             monitor.url = await monitor.pages.start(settings.monitor.listen)
             log.info("monitor %s: %s/state", monitor.name, monitor.url)
             log.info("the page for people: %s/", monitor.url)
     except (BadSettings, BadName, PortTaken, StoreError) as error:
         return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"http.cert_file and http.key_file are no usable pair: {error}")
     try:
         return await _live(monitor, await open_store(settings.store), stop)
     except StoreError as error:  # settings that only the store can judge; an unreachable one is waited for
@@ -250,6 +269,10 @@ async def _farewell(monitor: Monitor, store: Store) -> None:
     with suppress(TimeoutError, StoreError):
         async with asyncio.timeout(1.0):
             await store.close()
+
+
+def _say(level: str, text: str) -> None:
+    log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
 
 
 def _refuse(text: str) -> int:

@@ -1,6 +1,7 @@
 """What the monitor knows about itself: counters and the latest readings, read by metrics and pages."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ class Vitals:
     events: Counter[str] = field(default_factory=Counter)  # by kind of record
     actions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (kind, result)
     refused: int = 0
+    http_refused: Mapping[str, int] = field(default_factory=dict)  # requests at our HTTP port, by reason
+    acts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # asked for there, by (act, result)
     metrics_missing: int = 0  # that could not be made when they were asked for last
     loop_lag_s: float = 0.0
     last_turn: float | None = None  # monotonic
@@ -35,10 +38,12 @@ class Vitals:
     sight_lost: str = ""  # why the store cannot be seen; "" while it can
     engine_failure: str = ""  # why decisions cannot be taken at all; "" while they can
     store: StoreStatus | None = None
+    quota_bytes: int = 0  # of the store, told or configured
     store_at: float | None = None  # when it told that, monotonic
     store_error: str = ""
     store_write_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # the own key, acknowledged
     tick_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # folding and deciding, by turn
+    beat_delay_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # made to folded, by two clocks
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
     restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
     outcomes: dict[str, str] = field(default_factory=dict)  # run -> its outcome when last seen

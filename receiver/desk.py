@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from rankpulse.core.buckets import Buckets
 from rankpulse.core.signing import BadKey, key
 from rankpulse.core.words import printable
 from rankpulse.receiver import journal as j
-from rankpulse.receiver.bad_callers import BadCallers
 from rankpulse.receiver.clock import Clock
 from rankpulse.receiver.deciding import Denied, Heard, Plan, decide, plan
 from rankpulse.receiver.journal import Entry, Journal
@@ -39,7 +39,7 @@ class Desk:
     def __init__(self, settings: ReceiverSettings, journal: Journal, work: Work, clock: Clock, vitals: Vitals) -> None:
         self._settings, self._journal, self._work = settings, journal, work
         self._clock, self._vitals = clock, vitals
-        self._bad = BadCallers(settings.limits.bad_per_minute)
+        self._bad = Buckets(settings.limits.bad_per_minute)
         self._denied: dict[str, str] = {}  # by id, what was written into the audit of it
 
     def take_up(self) -> None:
@@ -70,6 +70,12 @@ class Desk:
             return self._unable(f"the journal cannot be written: {error}")
         self._vitals.trouble = ""
         return reply
+
+    def too_large(self, caller: str) -> Reply:
+        """Refused before its signature is looked at, and told of like a bad one."""
+        limit = self._settings.limits.body_max
+        self._refuse(Unverified("size", f"an event has at most {limit} bytes"), caller)
+        return Reply(413, f"an event has at most {limit} bytes")
 
     def _heard(self, found: Verified, body: bytes, now: float) -> Reply:
         digest = hashlib.sha256(body).digest()
@@ -110,6 +116,7 @@ class Desk:
         if had.digest != digest:
             return self._deny(had.id, 409, "another event had this id", now)
         self._vitals.events["had"] += 1
+        said(had.id, "had", "had already: nothing is done")
         return Reply(204, "had already")
 
     def _deny(self, id_: str, status: int, reason: str, now: float, retry_after_s: int = 0) -> Reply:

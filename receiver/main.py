@@ -13,7 +13,6 @@ from rankpulse.core.settings import BadSettings
 from rankpulse.core.signing import BadKey
 from rankpulse.receiver import jobs
 from rankpulse.receiver.acting import Actuator, Programs
-from rankpulse.receiver.certificates import Certificates
 from rankpulse.receiver.clock import Clock, system
 from rankpulse.receiver.command import Command
 from rankpulse.receiver.desk import Desk, signing_keys
@@ -30,6 +29,7 @@ from rankpulse.receiver.vitals import Vitals
 from rankpulse.receiver.work import Work
 from rankpulse.store.api import StoreError
 from rankpulse.store.files import problem
+from rankpulse.web.tls import Certificates
 
 EXIT_BAD_SETUP: Final = 2
 PRUNE_EVERY_S: Final = 86_400.0
@@ -58,7 +58,7 @@ class Receiver:
         """Raises `BadJournal`, or `OSError` for what is wrong with the certificate."""
         clock = clock or system()
         self.settings, self.clock, self.vitals = settings, clock, Vitals()
-        self.certificates = Certificates(settings.tls)
+        self.certificates = Certificates(settings.tls.cert_file, settings.tls.key_file, _say)
         self.journal = Journal(settings.state_file)
         made = actuators(settings, System()) if acting is None else acting
         self.work = Work(settings, self.journal, made, clock, self.vitals)
@@ -127,7 +127,7 @@ def bad_files(settings: ReceiverSettings) -> list[str]:
     wrong = [f"{name}: {why}" for name, path in tls if path and (why := problem(path))]
     if not wrong:
         try:
-            Certificates(settings.tls)
+            Certificates(settings.tls.cert_file, settings.tls.key_file, _say)
         except OSError as error:
             wrong.append(f"tls: the certificate and its key cannot serve: {error}")
     try:
@@ -167,6 +167,10 @@ def package_version() -> str:
         return version("rankpulse")
     except PackageNotFoundError:
         return "unknown"
+
+
+def _say(level: str, text: str) -> None:
+    log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
 
 
 def _refuse(text: str) -> int:

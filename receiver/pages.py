@@ -18,7 +18,7 @@ from rankpulse.receiver.vitals import Vitals
 Samples = Mapping[tuple[str, ...], float]
 # there with their zero from the start: a counter that is born at 1 has not grown, for Prometheus
 STATUSES: Final = ("204", "400", "401", "403", "409", "413", "429", "503")
-REFUSED: Final = ("headers", "signature", "late", "early")
+REFUSED: Final = ("headers", "signature", "late", "early", "size")
 EVENTS: Final = ("accepted", "heard", "had", "denied", "full")
 
 

@@ -81,7 +81,7 @@ class Server:
         try:
             body = await _read(request, self._settings.limits.body_max)
         except TooLarge:
-            return Reply(413, f"an event has at most {self._settings.limits.body_max} bytes")
+            return self._desk.too_large(request.remote or "?")
         return self._desk.answer(request.headers.items(), body, request.remote or "?")
 
 

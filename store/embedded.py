@@ -103,6 +103,17 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in socks]
 
 
+def _nobody_at(port: int) -> bool:
+    """Whether this port of 127.0.0.1 can be listened at."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last one may linger
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def _make_dir() -> tuple[Path, int]:
     """A new temporary folder and the descriptor that says it is in use (a lock, held until this process ends)."""
     _sweep()
@@ -187,16 +198,25 @@ class EmbeddedEtcd:
     """One etcd member: `with EmbeddedEtcd() as etcd: open_store(StoreSettings(endpoints=(etcd.endpoint,)))`.
 
     `data_dir` None: a temporary folder, removed by `stop`, and writes are not forced to disk (which no process death
-    loses, only a power cut). `extra`: further etcd flags. All methods block and are safe to call from a thread.
+    loses, only a power cut). `port`: where clients are served if nobody else listens there, else a free one. `extra`:
+    further etcd flags. All methods block and are safe to call from a thread.
     """
 
     def __init__(
-        self, data_dir: str | os.PathLike[str] | None = None, *, tls: ServerTls | None = None, extra: Sequence[str] = ()
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        port: int | None = None,
+        tls: ServerTls | None = None,
+        extra: Sequence[str] = (),
+        name: str = "embedded",
     ) -> None:
+        self.name, self._peers = name, ""
         self._binary = find_etcd()
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._dir: Path | None = None
         self._lock: int | None = None
+        self._wanted = port
         self._tls, self._extra = tls, tuple(extra)
         self._ports: list[int] = []
         self._keeper: _Keeper | None = None
@@ -231,21 +251,48 @@ class EmbeddedEtcd:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self) -> None:
-        """Start on free ports and wait until it answers. Raises `NoEtcd` with the last lines of its log."""
+    @property
+    def peer(self) -> str:
+        """Where other members reach it, as `--initial-cluster` wants it."""
+        return f"{self.name}=http://127.0.0.1:{self._ports[1]}"
+
+    def place(self, ports: Sequence[int]) -> None:
+        """The ports for clients, members and health: before `join`."""
+        self._ports = list(ports)
+
+    def join(self, peers: str) -> None:
+        """As `start`, as one of several members, on the ports given before. It answers when most of them are there."""
+        self._peers = peers
+        self._make_place()
+        try:
+            self._launch(give_up=True)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _make_place(self) -> None:
         if self._given_dir is None:
             self._dir, self._lock = _make_dir()
         else:
             self._dir = self._given_dir
             self._dir.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start on free ports and wait until it answers. Raises `NoEtcd` with the last lines of its log."""
+        self._make_place()
         try:
-            for last in (n == _TRIES - 1 for n in range(_TRIES)):
-                self._ports = free_ports(3)
-                if self._launch(give_up=last):
+            for tries in range(_TRIES):
+                self._ports = self._choose(wanted=not tries)
+                if self._launch(give_up=tries == _TRIES - 1):
                     return
         except BaseException:
             self.stop()
             raise
+
+    def _choose(self, *, wanted: bool) -> list[int]:
+        """Ports for clients, peers and health; the one that is wanted is tried once."""
+        free = free_ports(3)
+        return [self._wanted, *free[1:]] if wanted and self._wanted and _nobody_at(self._wanted) else free
 
     def _launch(self, *, give_up: bool) -> bool:
         """False when another process took one of the ports in the meantime and there is another try."""
@@ -268,11 +315,11 @@ class EmbeddedEtcd:
         client, peer, health = self._ports
         peers = f"http://127.0.0.1:{peer}"
         return [
-            self._binary.path, "--name=embedded", f"--data-dir={self._dir}/data",
+            self._binary.path, f"--name={self.name}", f"--data-dir={self._dir}/data",
             f"--listen-client-urls={scheme}://127.0.0.1:{client}",
             f"--advertise-client-urls={scheme}://127.0.0.1:{client}",
             f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}",
-            f"--initial-cluster=embedded={peers}", f"--listen-metrics-urls=http://127.0.0.1:{health}",
+            f"--initial-cluster={self._peers or self.peer}", f"--listen-metrics-urls=http://127.0.0.1:{health}",
             "--log-level=warn", "--logger=zap", *self._speed_flags(), *self._tls_flags(), *self._extra,
         ]  # fmt: skip
 

@@ -27,3 +27,12 @@ def problem(path: str) -> str:
         return "" if stat.S_ISREG(os.fstat(fd).st_mode) else f"{path} is not a regular file"
     finally:
         os.close(fd)
+
+
+def mark(path: str) -> tuple[int, ...] | None:
+    """Changes whenever the file is written or replaced; None while there is none."""
+    try:
+        info = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns

@@ -86,6 +86,9 @@ def _no_tls(endpoint: Endpoint, error: Exception) -> StoreError:
     if "ALERT" in reason:
         return _refused_us(endpoint, error)
     plain = str(endpoint).replace("https://", "http://")
+    if not reason:  # no word of TLS came back
+        said = f"{endpoint} ended the TLS handshake: the path to it is cut, or it does not speak TLS"
+        return Unreachable(f"{said} (then use {plain} without store.ca_file)")
     return Unreachable(f"{endpoint} does not speak TLS: use {plain} without store.ca_file, or enable TLS in etcd")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rankpulse.store.api import StoreError
+from rankpulse.store.files import mark
 
 _MAX: Final = 4096  # bytes of such a file
 _TOKEN_MIN: Final = 16  # characters; what is shorter can be guessed
@@ -54,7 +55,7 @@ class Tokens:
     ) -> None:
         """`path` "": there are none. Raises `StoreError` when the file cannot serve."""
         self._path, self._setting, self._clock, self._warn = path, setting, clock, warn
-        self._mark = _mark(path)
+        self._mark = mark(path)
         self._known = self._read() if path else ()
         self._looked_at = clock()
 
@@ -63,9 +64,9 @@ class Tokens:
         now = self._clock()
         if self._path and now - self._looked_at >= _LOOK_EVERY_S:
             self._looked_at = now
-            mark = _mark(self._path)
-            if mark != self._mark:
-                self._mark = mark
+            now_there = mark(self._path)
+            if now_there != self._mark:
+                self._mark = now_there
                 self._renew()
         return self._known
 
@@ -88,12 +89,3 @@ class Tokens:
                 "(UTF-8, at most 4 KB in all), as `openssl rand -hex 32` makes one"
             )
         return tuple(token.encode() for token in tokens)
-
-
-def _mark(path: str) -> tuple[int, ...] | None:
-    """Changes whenever the file is written or replaced."""
-    try:
-        info = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns

@@ -203,11 +203,12 @@ def agent_settings(
     probe: dict[str, Any] | None = None,
     preflight: dict[str, Any] | None = None,
     gpu: dict[str, Any] | None = None,
+    http: dict[str, Any] | None = None,
     beat_s: float = 0.2,
     **agent: Any,
 ) -> settings.Settings:
     tree = {"cluster": "test", "preset": "drill", "detect": {"heartbeat_interval_s": beat_s}, "probe": probe or {}}
-    tree |= {"preflight": preflight or {}, "gpu": gpu or {}}
+    tree |= {"preflight": preflight or {}, "gpu": gpu or {}, "http": http or {}}
     tree["agent"] = {"node": node, "run_dir": run_dir, "listen": "", "scan_interval_s": 0.05, **agent}
     return settings.parse(tree)
 

@@ -89,12 +89,14 @@ async def test_every_metric_of_the_catalogue_is_served(run_dir: str, store: Memo
 
 
 @pytest.mark.parametrize("listen", ["taken", "nohost.invalid:1", "203.0.113.1:1"])
-async def test_an_address_that_cannot_be_had(run_dir: str, store: MemoryStore, listen: str) -> None:
+async def test_an_address_that_cannot_be_had(run_dir: str, store: MemoryStore, tmp_path: Path, listen: str) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("read prometheus 0123456789abcdef\n")
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         address = f"127.0.0.1:{holder.getsockname()[1]}" if listen == "taken" else listen
-        async with Desk(run_dir, store, listen=address).at_work() as desk:
+        async with Desk(run_dir, store, listen=address, http={"tokens_file": str(tokens)}).at_work() as desk:
             await eventually(desk.beat, 10, "a beat all the same")
     assert any(address in line and "goes on without" in line for line in desk.lines.texts)
 

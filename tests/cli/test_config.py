@@ -66,8 +66,8 @@ def test_the_topology_file_is_looked_at_when_files_are(tmp_path: Path, text: str
 
 
 def test_listen_flags_go_to_their_own_section() -> None:
-    settings = load(Flags(agent_listen="", monitor_listen="h:1", run_dir="/r", store=("a:1", "b:2")), {})
-    assert (settings.agent.listen, settings.monitor.listen, settings.agent.run_dir) == ("", "h:1", "/r")
+    settings = load(Flags(agent_listen="", monitor_listen="localhost:1", run_dir="/r", store=("a:1", "b:2")), {})
+    assert (settings.agent.listen, settings.monitor.listen, settings.agent.run_dir) == ("", "localhost:1", "/r")
     assert settings.store.endpoints == ("a:1", "b:2")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from doors import open_door
 from prometheus_client import CollectorRegistry
 
 from rankpulse.core.engine import Engine
@@ -48,7 +49,7 @@ class Site:
     def start(self, listen: str = "127.0.0.1:0", token: str = "life-1") -> "Site":
         self.page = self._oncall(token)
         self._pages = Pages(
-            state=dict, alive=str, ready=str, registry=CollectorRegistry(), page=self.page.routes()
+            state=dict, alive=str, ready=str, registry=CollectorRegistry(), page=self.page.routes(), door=open_door()
         )  # fmt: skip
         self.url = self.call(self._pages.start(listen))
         return self

@@ -13,6 +13,7 @@ import aiohttp
 import html5lib
 import msgspec
 import pytest
+from doors import open_door
 from page_bench import UTC
 from prometheus_client import CollectorRegistry
 from scene import Fleet, all_standings, fleet
@@ -63,7 +64,8 @@ class Served:
         self.world, self.url = world, ""
         clock = Clock(now=lambda: world.now, utc=lambda: UTC + world.now)
         self.page = OnCall(world.engine, lambda: ABOUT._replace(**about), clock, "life")
-        self.pages = Pages(state=dict, alive=str, ready=str, registry=CollectorRegistry(), page=self.page.routes())
+        made: dict[str, Any] = {"registry": CollectorRegistry(), "page": self.page.routes(), "door": open_door()}
+        self.pages = Pages(state=dict, alive=str, ready=str, **made)
         self.session = aiohttp.ClientSession()
 
     async def get(self, path: str, **options: Any) -> tuple[aiohttp.ClientResponse, str]:
@@ -274,7 +276,7 @@ async def test_a_reader_that_takes_nothing_is_let_go(site: Served, monkeypatch: 
     monkeypatch.setattr(Board, "since", lambda self, mark: {fat.id: fat.html})
     host, port = site.url.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port), limit=1024)
-    writer.write(b"GET /events?view=/ HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.write(b"GET /events?view=/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
     await eventually(lambda: site.page.watchers == 1, 10, "the reader")
     await eventually(lambda: site.page.watchers == 0, 10, "that it is let go")
     writer.close()

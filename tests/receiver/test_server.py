@@ -1,6 +1,7 @@
 """The port: real HTTP and TLS, by raw sockets where a library would be too polite."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -74,6 +75,25 @@ async def test_statuses_with_their_sentences(tmp_path: Path) -> None:
             assert answer.status == 405
         await eventually(lambda: receiver.vitals.actions["slurm", "done"], 5, "the restart")
         assert len(recorder.plans) == 1
+
+
+async def test_what_is_refused_is_counted_and_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rankpulse.receiver")
+    async with serving(tmp_path) as (receiver, recorder):
+        url, body = f"{receiver.server.url}/rankpulse", fresh()
+        assert (await post(url, body, now_signed(body)))[0] == 204
+        for data, headers in (
+            (body, now_signed(body)),  # again
+            (body, now_signed(body, keys=("f" * 32,))),  # forged
+            (body, signed(body, at=system().utc() - 400)),  # late
+            (body + b"x" * 2_000_000, now_signed(body)),
+        ):
+            await post(url, data, headers)
+        assert {what: n for what, n in receiver.vitals.refused.items() if n} == {"signature": 1, "late": 1, "size": 1}
+        assert receiver.vitals.events["had"] == 1
+        for said in ("had already: nothing is done", "no signature by a key", "too late", "at most 1048576 bytes"):
+            assert said in caplog.text
+        assert len(recorder.plans) <= 1
 
 
 async def test_a_body_without_an_announced_length_is_bounded_too(tmp_path: Path) -> None:
