@@ -69,7 +69,6 @@ class Keeper:
         self._parts, self._base = tuple(parts), base
         self._fixed: list[tuple[str, Place, Any]] = []  # parameters, and buffers that are too large to be copied
         self._small: list[tuple[str, str, Place]] = []  # (part, name, place) of buffers
-        self._last: dict[str, tuple[Any, int, Any]] = {}  # by name: a buffer, its version, and the copy of that
         self._cuda = sorted({has.local.device for has in _all(base) if has.local.device.type == "cuda"}, key=str)
         self.trouble = next(filter(None, map(self._prepared, self._parts)), "")
 
@@ -113,8 +112,8 @@ class Keeper:
                 return Moment(step, trouble=f"{name} was replaced since all ranks have agreed on their state")
             watched.append(Watched(name, known, _version(known)))
         copies: dict[str, dict[str, Any]] = {}
-        for part_name, name, place in self._small:
-            copies.setdefault(part_name, {})[name] = self._copied(name, place.now)
+        for part_name, name, place in self._small:  # whether it changed is not asked: batch norm counts no versions
+            copies.setdefault(part_name, {})[name] = tensors.local_part(place.now).clone()
         values: dict[str, Any] = {}
         for part in self._parts:
             if isinstance(part, Model):
@@ -124,15 +123,6 @@ class Keeper:
             copies[part.name] = {name: _small_copy(name, tensor, watched) for name, tensor in put.tensors.items()}
         events = [_event(device) for device in self._cuda]
         return Moment(step, metrics, values, copies, watched, rng.captured(), events)
-
-    def _copied(self, name: str, buffer: Any) -> Any:
-        if buffer is None:
-            raise StateRefused(f"the buffer {name} is gone")
-        seen, version, copy = self._last.get(name, (None, 0, None))
-        if seen is not buffer or version < 0 or version != _version(buffer):
-            copy = tensors.local_part(buffer).clone()
-            self._last[name] = buffer, _version(buffer), copy
-        return copy
 
     def captured(self, moment: Moment) -> Captured:
         """The state at that moment; to be called while updates are held back. Raises StateRefused.
