@@ -3,8 +3,9 @@
 import asyncio
 
 from rankpulse.core import records as r
+from rankpulse.drills import curve
 from rankpulse.drills.job import Job
-from rankpulse.drills.resumes import watch, worth
+from rankpulse.drills.resumes import losses, watch, worth
 from rankpulse.drills.scenes import Result, Show, enter, judge, rounds
 from rankpulse.drills.together import arm
 
@@ -56,6 +57,7 @@ def _judged(show: Show, job: Job, result: Result, expected: dict[str, object]) -
         enter(result, incidents[-1], max(event["at"] for event in job.events("fails")))
         result.resumed_from_step = incidents[0].resumed_from_step
         result.wrong += stopped(incidents, show.pager.since(job.started_at))
+    result.wrong += recomputed(losses(job))
     if [launcher.code() or 0 for launcher in job.launchers].count(0):
         result.wrong.append("a torchrun ended well, or not at all: a program that fails does neither")
     if not any("cannot be computed" in launcher.tail(200) for launcher in job.launchers):
@@ -72,6 +74,13 @@ def _judged(show: Show, job: Job, result: Result, expected: dict[str, object]) -
         incidents=2,
         **expected,
     )
+
+
+def recomputed(seen: curve.Curve) -> list[str]:
+    """What is wrong with the losses: nothing of this job was saved at its end, so steps are computed a second time."""
+    again = curve.compared(seen).get(2, 0)
+    few = [f"only {again} steps were computed again: too few to tell whether all came back"]
+    return curve.wrong(seen) + (few if again < curve.ENOUGH else [])
 
 
 def stopped(incidents: list[r.Incident], pages: list[str]) -> list[str]:

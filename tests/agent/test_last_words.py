@@ -280,7 +280,7 @@ async def test_torchs_own_server_is_asked_with_a_body(run_dir: str, store: Memor
         one = await start(run_dir)
         one.join(nodes=(1, 1))
         await one.meet()
-        await one.work(0, world=3, TEST_BEFORE=ON_TORCH)
+        await one.work(0, world=3, timeout_s=90, TEST_BEFORE=ON_TORCH)  # the import of torch alone takes seconds
         seats = await members(desk, 1)
         await order(desk, one, seats, last_words_s=20.0, absent=(1, 2))
         await obeyed(one)

@@ -130,7 +130,7 @@ class Torchrun:
     def silent(self, what: str) -> bool:
         return not any(what in message for message in self._messages)
 
-    async def work(self, rank: int, *, world: int = 2, word: str = "work", **env: str) -> int:
+    async def work(self, rank: int, *, world: int = 2, word: str = "work", timeout_s: float = 20, **env: str) -> int:
         """A worker of the round it is in; returns its pid."""
         env = {
             "RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(world), "MASTER_ADDR": "10.0.0.1",
@@ -138,7 +138,7 @@ class Torchrun:
             "RANKPULSE_ROUND": str(self.met.get("round", "")), **env,
         }  # fmt: skip
         self.tell(word, env)
-        return int(await self.heard("worker", 20))
+        return int(await self.heard("worker", timeout_s))
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from rankpulse.core import records as r
+from rankpulse.drills import curve
 from rankpulse.drills.leaving import SAVE_EVERY, drained, moved
-from rankpulse.drills.repeating import stopped
+from rankpulse.drills.repeating import recomputed, stopped
 from rankpulse.drills.scenes import Result
 
 WHY = "it fails at step 15 again (as in round 1), and no progress since: it would only fail once more"
@@ -68,6 +69,21 @@ def test_a_drain_waits_for_the_next_checkpoint_and_for_nothing_more(
     resumed: int | None, lost: int | None, spoken: bool | None, said: list[str]
 ) -> None:
     wrong = drained(Result("cordon", resumed_from_step=resumed, lost_steps=lost, last_words=spoken), 70)
+    assert len(wrong) == len(said)
+    assert all(one in text for one, text in zip(said, wrong, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("again", "other", "said"), [(10, 0.0, []), (14, 0.0, ["too few to tell"]), (10, 1e-9, ["gave rank 1 the loss"])]
+)
+def test_what_a_program_computes_a_second_time_is_compared(again: int, other: float, said: list[str]) -> None:
+    steps = [(step, 1) for step in range(1, 16)] + [(step, 2) for step in range(again + 1, 16)]
+    points = [
+        curve.Point(step, round_, rank, step / 3 + (other if (step, round_, rank) == (12, 2, 1) else 0.0))
+        for step, round_ in steps
+        for rank in range(2)
+    ]
+    wrong = recomputed(curve.curve_of(points, 2))
     assert len(wrong) == len(said)
     assert all(one in text for one, text in zip(said, wrong, strict=True))
 

@@ -6,6 +6,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -86,3 +87,31 @@ async def test_survivors_save_and_the_job_goes_on_where_it_was(
     seen = losses(job)
     assert curve.lost_steps(seen, round_, incident.last_words_step) <= 1
     assert curve.wrong(seen) == []
+
+
+async def test_it_ends_as_if_it_had_been_left_alone(spoken: tuple[Stage, Job], tmp_path: Path) -> None:
+    """Every loss of every rank, to the last bit, as in the same job without a fault and without rankpulse."""
+    stage, job = spoken
+
+    def beyond() -> int | None:
+        steps = losses(job).steps(3)
+        return steps[0] + curve.ENOUGH if steps and steps[-1] > steps[0] + curve.ENOUGH else None
+
+    last = await stage.witness.until(beyond, 60.0, f"steps of round 3\n{job.tail()}")
+    nodes = {node: tmp_path / node for node in stage.run_dirs}
+    train = ("--steps", str(last), "--step-s", "0.01", "--bare")
+    alone = Job(tmp_path, nodes, name="alone", save_every=NEVER, train_args=train).start()
+    try:
+        assert await asyncio.to_thread(alone.wait, 150.0), alone.tail()
+    finally:
+        await asyncio.to_thread(alone.end)
+    undisturbed, seen = losses(alone), losses(job)
+    assert seen.rounds == [1, 2, 3]
+    for (round_, step), by_rank in seen.at.items():
+        if step <= last:
+            assert by_rank.items() <= undisturbed.at[_round(undisturbed), step].items(), (round_, step)
+
+
+def _round(seen: curve.Curve) -> int:
+    [number] = seen.rounds
+    return number
