@@ -303,6 +303,12 @@ def checkpoint(run: Mapping[str, Any]) -> str:
         parts.append(
             f"{told['failed_since']} SAVES FAILED since, the last at step {told['failed_step']}: {told['failure']}"
         )
+    if told["durable_step"] >= 0:
+        age = told["durable_age_s"]
+        parts.append(f"step {told['durable_step']} is beyond the nodes" + (f", {show.span(age)} ago" if age else ""))
+    if told["upload_failed_since"]:
+        where = f"the last at step {told['upload_failed_step']}: {told['upload_failure']}"
+        parts.append(f"{told['upload_failed_since']} UPLOADS FAILED since, {where}")
     if told["loaded_step"] >= 0:
         parts.append(f"round {told['loaded_round']} resumed from step {told['loaded_step']}")
     if told["refused"]:

@@ -267,6 +267,13 @@ class FleetLearned(Record, frozen=True, kw_only=True):
     restart_s: tuple[float, ...] = ()  # the newest recoveries: until every rank stepped, and the lost steps once more
 
 
+class Recent(msgspec.Struct, frozen=True):
+    """A save: which one of the run, and its step."""
+
+    number: int
+    step: int
+
+
 class CheckpointState(Record, frozen=True, kw_only=True):
     """`runs/<run_uid>/checkpoint`: what the job itself has said of its checkpoints, over all its rounds.
 
@@ -299,6 +306,15 @@ class CheckpointState(Record, frozen=True, kw_only=True):
     failure: str = ""  # why the last one failed; "" once one has succeeded
     refused: int = 0  # checkpoints that were not loaded, of all
     refusals: tuple[Refusal, ...] = ()  # the newest of them
+    local: bool = False  # the newest save lies on the disks of nodes, and is lost with one until it was uploaded
+    uploads: int = 0  # complete copies at places that outlive the nodes
+    durable_step: int = -1  # of the newest one that is complete there
+    durable_saves: int = 0  # `saves` as of that one
+    upload_failures: int = 0  # parts of checkpoints that did not get there, or to peers, of all
+    upload_failed_since: int = 0  # of them, since the last that was complete
+    upload_failed_step: int = -1
+    upload_failure: str = ""  # why the last one failed; "" once one was complete
+    recent: tuple[Recent, ...] = ()  # the newest saves
     resume_before_step: int = -1  # a person's limit for the next load that nobody has obeyed yet, -1: none
     resume_before_round: int = 0  # the round in which the last limit was asked for: it speaks of what lay there by then
     last_words_s: float = 0.0  # survivors can save within so long; 0: the job does not offer it

@@ -137,6 +137,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lease_ttl_s: float = 10.0  # of leadership
     tick_interval_s: float = 0.25
     compact_every_s: float = 300.0
+    store_quota_mb: int = 2048  # etcd's --quota-backend-bytes, for etcd before 3.6, which does not tell it
     topology_file: str = ""  # where machines stand: rack, switch and NVLink domain by node; goes before agent.rack
     grafana_url: str = ""  # where Grafana is, for a link on the page
     runbooks_url: str = ""  # where docs/runbooks/ is served, for links on the page
@@ -341,6 +342,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
+    "monitor.store_quota_mb": (1, 1 << 20),
     "http.per_minute": (60, 10_000_000),
     "http.refused_per_minute": (1, 1_000_000),
     "policy.orders_per_run": (0, 1_000_000),

@@ -38,6 +38,7 @@ class Vitals:
     sight_lost: str = ""  # why the store cannot be seen; "" while it can
     engine_failure: str = ""  # why decisions cannot be taken at all; "" while they can
     store: StoreStatus | None = None
+    quota_bytes: int = 0  # of the store, told or configured
     store_at: float | None = None  # when it told that, monotonic
     store_error: str = ""
     store_write_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # the own key, acknowledged

@@ -41,7 +41,7 @@ from rankpulse.store.link import Link, summary
 from rankpulse.store.watch import Cancelled, watch
 
 PROGRESS_S: Final = 2.0
-_PAUSES_S: Final = (0.1, 2.0)  # between tries of a lost watch: the first, and the longest
+_PAUSES_S: Final = (0.2, 2.0)  # between tries of a lost watch: the first, and the longest; each is cut by lot
 T = TypeVar("T")
 Call = Callable[[Wire, float], Awaitable[T]]  # does one thing on a connection within seconds
 
@@ -137,7 +137,15 @@ class EtcdStore:
         """Of the endpoint in use."""
         answer = await self._call(lambda wire, s: wire.status(s))
         alarms = tuple(sorted(set(findall(r"alarm:(\w+)", " ".join(answer.errors)))))
-        return StoreStatus(answer.version, answer.dbSize, answer.header.revision, answer.leader != 0, alarms)
+        return StoreStatus(
+            answer.version,
+            answer.dbSize,
+            answer.header.revision,
+            answer.leader != 0,
+            alarms,
+            answer.dbSizeInUse,
+            answer.dbSizeQuota,
+        )
 
     async def close(self) -> None:
         """Drop all connections. Followers end at their next sight."""
@@ -187,7 +195,7 @@ class EtcdStore:
 
     def _pause_s(self, tries: int) -> float:
         first, longest = _PAUSES_S
-        return self._rng.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(tries, 10))
+        return self._rng.uniform(0.1, 1.0) * min(longest, first * 2.0 ** min(tries, 10))
 
     def _turn_from(self, number: int) -> None:
         """The endpoint failed: begin with the next, unless another call has done so already."""

@@ -73,6 +73,9 @@ STATE: dict[str, Any] = {
                 "saves": 4,
                 "failures": 2,
                 "refused": 1,
+                "durable_step": 4,
+                "durable_age_s": 90.0,
+                "upload_failures": 3,
             },
             "advice": {
                 "interval_s": 600.0,
@@ -269,6 +272,8 @@ async def test_figures_of_checkpoints_are_those_that_are_known(site: Site) -> No
         "saves": {"r1": 4, "r2": 0}, "failures": {"r1": 2, "r2": 0}, "refused": {"r1": 1, "r2": 0},
     }  # fmt: skip
     assert {name: of_runs(families[f"rankpulse_run_checkpoint_{name}"]) for name in figures} == figures
+    beyond = {"durable_step": {"r1": 4}, "durable_age_seconds": {"r1": 90.0}, "upload_failures": {"r1": 3, "r2": 0}}
+    assert {name: of_runs(families[f"rankpulse_checkpoint_{name}"]) for name in beyond} == beyond
 
 
 async def test_the_advised_interval_is_there_with_its_bounds(site: Site) -> None:

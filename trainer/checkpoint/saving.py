@@ -72,6 +72,7 @@ class How:
     say: Callable[[str], None] = lambda text: None
     resumed_before_step: int | None = None  # the limit that the load before obeyed, if it had one
     known: Known = field(default_factory=Known)
+    onto: Callable[..., "Save"] | None = None  # makes the second part of a save; None: `Save`
     heard: Callable[[Captured, Together], None] = lambda state, together: None
 
 
@@ -93,8 +94,14 @@ def save_sharded(
     parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
     how = how or How()
     with speaking(together) as world:
-        saved = Save(os.path.abspath(directory), begun(parts, step, metrics or {}, world, how), world, how).run()
+        found = begun(parts, step, metrics or {}, world, how)
+        saved = second_part(how)(os.path.abspath(directory), found, world, how).run()
     return replace(saved, stood_s=saved.save_s + saved.verify_s)
+
+
+def second_part(how: How) -> Callable[..., "Save"]:
+    """Takes the directory, what was begun, the ranks that speak, and how."""
+    return how.onto or Save
 
 
 @dataclass(frozen=True)
@@ -184,15 +191,18 @@ class Save:
             saved_at = self._how.clock()
             self._read_back(shard)
         except BaseException as error:
-            wrong = isinstance(error, CheckpointError) and not isinstance(error, RanksLost)
-            whole = self._stands and not wrong  # it was only not read back to the end: a load will verify it
-            if self._together.rank == 0 and self._attempt and not whole:
-                writer.abandon(self._how.files, self._attempt)
+            self._abandon(error)
             raise
         verified = self._how.verify_saved != OFF
         verify_s = self._how.clock() - saved_at if verified else 0.0
         save_s = saved_at - self._begun.began
         return Saved(self._step, self._attempt, self._agreed.kind, size, shards, save_s, verify_s, verified)
+
+    def _abandon(self, error: BaseException) -> None:
+        wrong = isinstance(error, CheckpointError) and not isinstance(error, RanksLost)
+        whole = self._stands and not wrong  # it was only not read back to the end: a load will verify it
+        if self._together.rank == 0 and self._attempt and not whole:
+            writer.abandon(self._how.files, self._attempt)
 
     def _all(self, work: Callable[[], T]) -> T:
         return everywhere(self._together, work, lambda faults: failed(self._step, faults))
