@@ -108,8 +108,8 @@ class Checkpoints:
         before = teller.waiting.pop(event, None)  # the newest goes to the end of the line
         times = before["times"] if before is not None else 0
         detail["times"] = (times if isinstance(times, int) else 0) + 1
-        if "reason" in detail:
-            detail["reason"] = printable(detail["reason"])
+        for name in detail.keys() & {"reason", "place"}:
+            detail[name] = printable(detail[name])
         teller.waiting[event] = detail
         self._tell(teller)
 

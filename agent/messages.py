@@ -76,7 +76,8 @@ _Name32 = Annotated[str, Meta(pattern=r"\A[a-z_]{0,32}\Z")]
 
 
 class Saved(msgspec.Struct, frozen=True, tag_field="event", tag="saved"):
-    """A checkpoint stands. `verified`: it was read back. `oldest`: the earliest step that is kept, -1: not known."""
+    """A checkpoint stands. `verified`: it was read back. `oldest`: the earliest step that is kept, -1: not known.
+    `local`: it lies on the disks of the nodes; `uploaded` will tell when it lies elsewhere, too."""
 
     step: _Step
     bytes: _Bytes = 0
@@ -86,6 +87,7 @@ class Saved(msgspec.Struct, frozen=True, tag_field="event", tag="saved"):
     verified: bool = False
     verify_s: _Seconds = 0.0
     oldest: _AnyStep = -1
+    local: bool = False
 
 
 class SaveFailed(msgspec.Struct, frozen=True, tag_field="event", tag="save_failed"):
@@ -115,7 +117,29 @@ class CheckpointRefused(msgspec.Struct, frozen=True, tag_field="event", tag="ref
     reason: _Reason = ""
 
 
-CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused
+class Uploaded(msgspec.Struct, frozen=True, tag_field="event", tag="uploaded"):
+    """A checkpoint is complete at a place that outlives the nodes: a shared directory behind their disks, a durable
+    target."""
+
+    step: _Step
+    upload_s: _Seconds = 0.0
+    place: _Reason = ""
+
+
+class UploadFailed(msgspec.Struct, frozen=True, tag_field="event", tag="upload_failed"):
+    """A node's part of a checkpoint did not get there, or to its peers. Step -1: not known."""
+
+    step: _AnyStep
+    reason: _Reason = ""
+
+
+class LastWords(msgspec.Struct, frozen=True, tag_field="event", tag="last_words"):
+    """Its ranks can save within so long when others are gone; 0: they cannot any more."""
+
+    within_s: _Seconds
+
+
+CheckpointNews: TypeAlias = Saved | SaveFailed | Loaded | CheckpointRefused | Uploaded | UploadFailed | LastWords
 T = TypeVar("T", bound=msgspec.Struct)
 
 

@@ -15,11 +15,13 @@ from rankpulse.agent.evidence import encode
 from rankpulse.agent.facts import Fact
 from rankpulse.agent.folder import Folder
 from rankpulse.agent.holders import Holders
+from rankpulse.agent.last_words import LastWords
 from rankpulse.agent.log import Log
 from rankpulse.agent.restart import Restart
 from rankpulse.agent.torchruns import Torchruns
 from rankpulse.agent.watch import Workers
-from rankpulse.core import records
+from rankpulse.core import last_words, records
+from rankpulse.core.last_words import Words
 from rankpulse.core.look_evidence import Collect
 from rankpulse.core.records import Order
 
@@ -42,11 +44,19 @@ class Orders:
     log: Log
     push: Callable[[], None]  # tell the torchruns of an ordered round
     changed: Callable[[], None]
+    words: LastWords = field(init=False)
     folder: Folder | None = None
     done_count: int = 0
     _done: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _active: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _releases: dict[tuple[str, int], str] = field(default_factory=dict)  # also for holders that come back later
+    _speaking: dict[str, tuple[str, int]] = field(default_factory=dict)  # rounds in which last words are asked for
+
+    def __post_init__(self) -> None:
+        self.words = LastWords(self.node, self.workers, self._reassure)
+
+    def _reassure(self, order: Order) -> None:
+        self.holders.reassure(order.run_uid, order.round, f"survivors save first: {order.reason}")
 
     def load(self) -> None:
         """An agent that starts again does not report the orders of its predecessor anew."""
@@ -79,6 +89,8 @@ class Orders:
         if work is None:
             self.log.change(f"kind {order.kind}", "warning", f"orders of kind {order.kind[:40]!r} are not known here")
             return
+        if order.kind == "restart" and order.last_words_s > 0:
+            self._speaking[mark] = (order.run_uid, order.round)
         self._active[mark] = asyncio.create_task(self._carry_out(mark, order, work))
 
     def _work(self, kind: str) -> _Work | None:
@@ -91,9 +103,11 @@ class Orders:
             await work(order)
         except Exception as error:
             self.log.say("error", f"order {order.order_id}: {type(error).__name__}: {error}")
+            self._go_on(order)
             return
         finally:
             self._active.pop(mark, None)
+            self._speaking.pop(mark, None)
         self._done.append(mark)
         self.done_count += 1
         self.save()
@@ -108,12 +122,25 @@ class Orders:
     # -- the kinds ----------------------------------------------------------------------------------------------
     async def _restart(self, order: Order) -> None:
         if self.torchruns.in_run(order.run_uid):
-            steps = Restart(order, self.node, self.workers, self.torchruns, self.holders, self.push, self.changed)
-            killed, note = await steps.run()
+            steps = Restart(
+                order, self.node, self.workers, self.torchruns, self.holders, lambda: self._go_on(order), self.changed,
+                self.words,
+            )  # fmt: skip
+            killed, note, said = await steps.run()
         else:
+            said = await self.words.ask(order)
             killed, note = self.workers.kill(order), ""
             self.changed()  # the next agent, too, shall know why they died
-        self._report(order, killed, note)
+        self._report(order, killed, note, said)
+
+    def _go_on(self, order: Order) -> None:
+        """All that was to be said is said: torchrun may stop the workers."""
+        self._speaking.pop(_mark(order, self.node), None)
+        self.push()
+
+    def speaking(self, run_uid: str, round_: int) -> bool:
+        """Whether trainers of that round are about to write, or do: its torchruns are told nothing meanwhile."""
+        return (run_uid, round_) in self._speaking.values()
 
     async def _kill(self, order: Order) -> None:
         """The second rung: nothing of the round is left alive, whether the monitor knew of it or not. Where torchrun
@@ -142,11 +169,14 @@ class Orders:
         count, why = len(found.rows), order.reason[:200]
         self.log.say("info", f"order {order.order_id} carried out: evidence of {count} ranks ({why})")
 
-    def _report(self, order: Order, killed: int, note: str) -> None:
+    def _report(self, order: Order, killed: int, note: str, said: Words = Words()) -> None:  # noqa: B008 (a constant)
         why = f"{note}; {order.reason}" if note else order.reason
         self.log.say("info", f"order {order.order_id} carried out: {killed} processes killed ({why[:200]})")
-        said: dict[str, records.Scalar] = {"order_id": order.order_id, "killed": killed}
-        self.emit(Fact(records.ORDER_DONE, detail={**said, "note": note} if note else said))
+        detail: dict[str, records.Scalar] = {"order_id": order.order_id, "killed": killed}
+        for line in last_words.story([(self.node, said)]):
+            self.log.say("info", f"order {order.order_id}: {line}")
+        detail |= last_words.told(said)
+        self.emit(Fact(records.ORDER_DONE, detail={**detail, "note": note} if note else detail))
 
 
 def _mark(order: Order, node: str) -> str:

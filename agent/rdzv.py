@@ -37,6 +37,10 @@ def _yes() -> bool:
     return True
 
 
+def _silent(_run_uid: str, _round: int) -> bool:
+    return False
+
+
 def _never(_launcher: tuple[int, int]) -> bool:
     return False
 
@@ -48,8 +52,8 @@ def _well(_one: Torchrun) -> tuple[bool, str]:
 @dataclass(slots=True)
 class Rendezvous:
     """`named`: whether this agent speaks for the node by now; `busy`: whether workers of a launcher still live;
-    `lives`: whether a launcher does; `standing`: whether the node is being looked at before it joins, and why it may
-    not."""
+    `lives`: whether a launcher does; `speaking`: whether last words are asked for in a round; `standing`: whether the
+    node is being looked at before it joins, and why it may not."""
 
     node: str
     keys: Keys
@@ -63,6 +67,7 @@ class Rendezvous:
     named: Callable[[], bool] = _yes
     busy: Callable[[tuple[int, int]], bool] = _never
     lives: Callable[[tuple[int, int]], bool] = _never
+    speaking: Callable[[str, int], bool] = _silent
     standing: Callable[[Torchrun], tuple[bool, str]] = _well
     saved: Callable[[], None] = lambda: None
     proof: Proof = field(init=False)
@@ -84,7 +89,8 @@ class Rendezvous:
         if not self.mirror.ready:
             return
         for one in self.torchruns.table.values():
-            if one.established and one.watching and one.pushed != one.round:
+            due = one.established and one.watching and one.pushed != one.round
+            if due and not self.speaking(one.run_uid, one.round):  # it would stop them while they write
                 found = rendezvous.again(self.mirror.view, one.run_uid, one.round)
                 if found and one.send({"again": {**found._asdict()}}):
                     one.pushed = one.round

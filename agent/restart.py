@@ -1,7 +1,8 @@
 """A restart of one round of our rendezvous, as far as this node goes.
 
-Torchrun stops the workers itself and meets again: no attempt of it is burned. What it cannot do is end a process that
-does not react; those are killed here, the culprits at once, so that nobody waits for them.
+First those that live are asked to save, if the order says so. Torchrun stops the workers itself and meets again: no
+attempt of it is burned. What it cannot do is end a process that does not react; those are killed here, the culprits at
+once, so that nobody waits for them.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankpulse.agent.holders import Holder, Holders
+from rankpulse.agent.last_words import LastWords
 from rankpulse.agent.torchruns import Torchrun, Torchruns
 from rankpulse.agent.watch import Workers
+from rankpulse.core.last_words import Words
 from rankpulse.core.records import Order
 
 _REACT_S: Final = 3.0  # for torchrun to say that it is stopping its workers
@@ -30,17 +33,19 @@ class Restart:
     holders: Holders
     push: Callable[[], None]
     changed: Callable[[], None]
+    words: LastWords
 
-    async def run(self) -> tuple[int, str]:
-        """How many processes were killed, and what a person may want to know about it."""
+    async def run(self) -> tuple[int, str, Words]:
+        """How many processes were killed, what a person may want to know about it, and what came of last words."""
         order = self.order
         here = self.torchruns.in_round(order.run_uid, order.round)
         if not here:
-            return 0, "its round is over here"
+            return 0, "its round is over here", Words()
         self.workers.mark(order)
         self.changed()
         held = self.holders.of_round(order.run_uid, order.round)
         self.holders.reassure(order.run_uid, order.round, f"all meet again: {order.reason}")
+        said = await self.words.ask(order)
         self.push()
         silent = await self._reacted(here)
         note = f"torchrun did not react within {_REACT_S:g} s" if silent else ""
@@ -48,7 +53,7 @@ class Restart:
         killed = self.workers.kill(order, culprits)
         await self._grace(min(max(order.grace_s, 0.0), _GRACE_MAX_S), [] if silent else held)
         killed += self.workers.kill(order)
-        return killed + (0 if silent else self.holders.end(held)), note
+        return killed + (0 if silent else self.holders.end(held)), note, said
 
     async def _grace(self, seconds: float, held: list[Holder]) -> None:
         """For those that are being stopped, at most as long as one of them lives."""

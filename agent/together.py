@@ -97,6 +97,7 @@ class Together:
         self.checkpoints = Checkpoints(self.workers, self.emit, self.log, self.clock.monotonic)
         self._mirror.ordered = self.orders.obey
         self.holders.released = self.orders.released
+        self.rendezvous.speaking = self.orders.speaking
         self.workers.vouch, self.workers.holds, self.workers.word = self.vouch, self.holders.holds, self._word
 
     def _preflight(self) -> Preflight:

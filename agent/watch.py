@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -21,6 +22,7 @@ from rankpulse.core.slot_checks import Checks
 from rankpulse.core.slot_numbers import Numbers
 
 Who: TypeAlias = tuple[int, int]  # a process: pid and start
+_ENDED_MAX: Final = 1024
 _WORD_S: Final = 0.3  # how long an exit that the kernel does not explain waits for the holder's word
 
 
@@ -43,6 +45,7 @@ class Worker:
     numbers: Numbers | None = None  # as it handed them over last, None: none yet
     checks: Checks | None = None  # likewise
     holder: Who | None = None
+    updating: bool = False  # it was inside an optimizer's step when its slot was read last
 
     def row(self) -> WorkerRow:
         file, who = self.file, self.who
@@ -83,6 +86,7 @@ class Workers:
     holds: Callable[[Who], Who | None] = _unheld  # who holds a trainer
     word: Callable[[Who], Exit | None] = _no_word  # its holder's word on how it ended
     table: dict[tuple[int, int], Worker] = field(default_factory=dict)
+    _ended: deque[Worker] = field(default_factory=lambda: deque(maxlen=_ENDED_MAX))
 
     def adopt(self, found: slots.Adopted, *, past: WorkerRow | None = None, patient: bool = False) -> str:
         """Watch a process; returns why its identity was refused, or "".
@@ -151,6 +155,7 @@ class Workers:
         detail = exit_detail(ended, last.ending if last else None, worker.pulse, worker.order_id, held=held)
         self.emit(self._fact(records.WORKER_EXITED, worker, detail))
         self.table.pop((worker.pid, worker.start), None)
+        self._ended.append(worker)
         self._release(worker)
         self.changed()
 
@@ -203,6 +208,18 @@ class Workers:
         """Those that the order names."""
         named = ((seat, self.table.get((seat.pid, seat.start))) for seat in order.seats.get(self.node, ()))
         return [worker for seat, worker in named if worker and _concerns(order, seat.rank, worker)]
+
+    def ended_of(self, order: Order) -> dict[int, bool]:
+        """Ranks of the order's round that are known here to have ended: whether within an optimizer's step."""
+        round_ = (order.run_uid, order.round)
+        gone = [seat.rank for seat in order.seats.get(self.node, ()) if (seat.pid, seat.start) not in self.table]
+        named = {(seat.rank, seat.pid, seat.start) for seat in order.seats.get(self.node, ())}
+        found = dict.fromkeys(gone, False)
+        for one in self._ended:
+            who = one.who
+            if (who.run.run_uid, who.run.round) == round_ or (who.rank, one.pid, one.start) in named:
+                found[who.rank] = one.updating
+        return found
 
     def seats_of_round(self, order: Order) -> list[Seat]:
         """Those of the order's round, also where the order does not name them."""
@@ -294,4 +311,5 @@ def _read(worker: Worker) -> slot.Slot | None:
     worker.pulse, worker.unreadable = content.pulse, ""
     worker.numbers = content.numbers or worker.numbers  # none: it may be just at it
     worker.checks = content.checks or worker.checks
+    worker.updating = content.updating
     return content

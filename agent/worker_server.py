@@ -17,20 +17,24 @@ from rankpulse.agent.watch import Worker
 TRACE: Final = "fr_trace_json"  # by C++ alone: also while Python is held
 PING: Final = "ping"
 TRACEBACK: Final = "dump_traceback"  # needs Python's lock: unanswered, it holds one of a few threads of the server
-_REQUEST: Final = "POST /handler/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+NO_HANDLER: Final = "404"
+_REQUEST: Final = "POST /handler/{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
 _HEAD_MAX: Final = 16 * 1024
 
 
 class NoAnswer(Exception):
-    """The server did not tell; the text says why. `spoke`: it is there and answered something else."""
+    """The server did not tell; the text says why. `spoke`: it is there and answered otherwise, with this status."""
 
-    def __init__(self, why: str, *, spoke: bool = False) -> None:
+    def __init__(self, why: str, *, spoke: bool = False, status: str = "") -> None:
         super().__init__(why)
-        self.spoke = spoke
+        self.spoke, self.status = spoke, status
 
 
-async def ask(run_dir: str, worker: Worker, handler: str, limit: int) -> bytes:
-    """What that handler answers. Raises `NoAnswer` and OSError. Waits for as long as it takes."""
+async def ask(run_dir: str, worker: Worker, handler: str, limit: int, question: bytes = b"") -> bytes:
+    """What that handler answers to the question, in at most `limit` bytes. Waits for as long as it takes.
+
+    Raises `NoAnswer` and OSError.
+    """
     seen = proc.stat(worker.pid)
     if seen is None or seen.start != worker.start or seen.state in "ZX":
         raise NoAnswer("the process is gone")
@@ -38,7 +42,7 @@ async def ask(run_dir: str, worker: Worker, handler: str, limit: int) -> bytes:
         raise NoAnswer("not asked: the process is stopped")
     reader, writer = await asyncio.open_unix_connection(sock=_connect(run_dir, worker), limit=_HEAD_MAX)
     try:
-        writer.write(_REQUEST.format(handler).encode())
+        writer.write(_REQUEST.format(handler, len(question)).encode() + question)
         return await _response(reader, limit)
     finally:
         writer.transport.abort()
@@ -92,7 +96,8 @@ async def _response(reader: asyncio.StreamReader, limit: int) -> bytes:
     lines = head.split(b"\r\n")
     status = lines[0].split(b" ", 2)
     if len(status) < 2 or not status[0].startswith(b"HTTP/1.") or status[1] != b"200":
-        raise NoAnswer(f"its server answered {lines[0][:60].decode('ascii', 'replace')!r}", spoke=True)
+        code = status[1].decode("ascii", "replace")[:3] if len(status) > 1 else ""
+        raise NoAnswer(f"its server answered {lines[0][:60].decode('ascii', 'replace')!r}", spoke=True, status=code)
     return await _body(reader, _length(lines[1:]), limit)
 
 

@@ -33,6 +33,13 @@ def arm(
             help="With --run: whether a loss that stays NaN or Inf sends this job back to before it began.",
         ),
     ] = None,
+    on_corruption: Annotated[
+        bool | None,
+        typer.Option(
+            "--restart-on-corruption/--no-restart-on-corruption",
+            help="With --run: whether a replica whose parameters differ sends this job back to before that.",
+        ),
+    ] = None,
     config: Config = None,
     cluster: Cluster = None,
     store: Store = None,
@@ -43,9 +50,11 @@ def arm(
 
     Example: rankpulse arm --reason 'watched it for a week'
     """
-    if on_non_finite is not None and run is None:
-        raise typer.BadParameter("needs --run; for all jobs it is the setting policy.restart_on_non_finite")
-    _arm(_settings(config, cluster, store), run, True, reason, on_non_finite)
+    if run is None:
+        for word, setting in ((on_non_finite, "restart_on_non_finite"), (on_corruption, "restart_on_corruption")):
+            if word is not None:
+                raise typer.BadParameter(f"needs --run; for all jobs it is the setting policy.{setting}")
+    _arm(_settings(config, cluster, store), run, True, reason, (on_non_finite, on_corruption))
 
 
 def disarm(
@@ -58,13 +67,20 @@ def disarm(
     _arm(_settings(config, cluster, store), run, False, reason)
 
 
-def _arm(settings: "Settings", run: str | None, armed: bool, reason: str, on_non_finite: bool | None = None) -> None:
+def _arm(
+    settings: "Settings",
+    run: str | None,
+    armed: bool,
+    reason: str,
+    also: tuple[bool | None, bool | None] = (None, None),
+) -> None:
     from rankpulse.cli import modes
 
     if run is None:
         typer.echo(asyncio.run(modes.arm(settings, armed=armed, reason=reason)))
     else:
-        typer.echo(asyncio.run(modes.arm_run(settings, run, armed=armed, reason=reason, on_non_finite=on_non_finite)))
+        consent = modes.Consent(*also)
+        typer.echo(asyncio.run(modes.arm_run(settings, run, armed=armed, reason=reason, consent=consent)))
 
 
 def pause(run: Run, reason: Reason, config: Config = None, cluster: Cluster = None, store: Store = None) -> None:

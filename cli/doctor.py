@@ -7,15 +7,17 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, NamedTuple
+from importlib.metadata import version
+from typing import Any, Final
 
-from rankpulse.cli import books, live, show, status
+from rankpulse.cli import books, doctor_node, doctor_timeouts, live, show, status
+from rankpulse.cli.doctor_check import FAIL, OK, WARN, Check
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import Beat, Leader
+from rankpulse.core.records import Beat, Leader, NodeState
 from rankpulse.core.settings import Settings, run_dir
+from rankpulse.core.timeouts import Around
 from rankpulse.store.api import Store, StoreError
 
-OK, WARN, FAIL = "ok", "warn", "fail"
 SKEW_S: Final = 5.0
 TORCH_S: Final = 60.0
 SHARE: Final = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
@@ -40,23 +42,22 @@ print(json.dumps(out))
 """
 
 
-class Check(NamedTuple):
-    """One finding. `remedy` is empty when there is nothing to do."""
-
-    name: str
-    level: str  # ok | warn | fail
-    text: str
-    remedy: str = ""
-
-
-async def run(settings: Settings) -> AsyncIterator[Check]:
+async def run(settings: Settings, given: Around) -> AsyncIterator[Check]:
     """All checks, each as soon as it is known. Never raises for what it checks."""
     yield Check("configuration", OK, f"cluster {settings.cluster}, preset {settings.preset}")
     async for check in _store(settings):
         yield check
+    where = run_dir(settings.agent, os.environ)
     yield await _agent(settings)
-    yield _shared_memory(run_dir(settings.agent, os.environ))
+    yield _shared_memory(where)
+    yield doctor_node.socket(where)
+    yield doctor_node.rights()
+    yield doctor_node.clock()
+    yield await doctor_node.gpus(settings)
     yield kernel_log(settings.gpu.kernel_log)
+    around, whose = await doctor_timeouts.around(given)
+    for check in doctor_timeouts.checks(settings, around, whose):
+        yield check
     yield _share_variable()
     yield await _torch()
 
@@ -102,6 +103,7 @@ async def _cluster(settings: Settings, store: Store) -> AsyncIterator[Check]:
     if state is not None and state.nodes:
         yield looks(state.nodes)
     yield _clocks(known.of(Beat), time.time())
+    yield versions(known.of(NodeState), version("rankpulse"))
     if known.refused:
         text = f"{len(known.refused)} cannot be read: {next(iter(known.refused))}"
         yield Check("records", WARN, text, "`rankpulse status` says why")
@@ -127,6 +129,16 @@ def looks(nodes: Mapping[str, live.Node]) -> Check:
     text = f"the monitor has reached {reached} of {len(nodes)} agents, and not {show.plain(node)}{why}"
     remedy = "give agents probe.listen and probe.token_file, monitors the same token, and open that port between them"
     return Check(name, WARN, text, remedy)
+
+
+def versions(nodes: list[NodeState], ours: str) -> Check:
+    """Agents of another version than this command: a rolling upgrade that stopped half way looks like that."""
+    others = {state.node: state.agent_version for state in nodes if state.agent_version != ours}
+    if not others:
+        return Check("versions", OK, f"{len(nodes)} agents, all {ours} as this command")
+    node, theirs = min(others.items())
+    text = f"{len(others)} of {len(nodes)} agents are not {ours}: {show.plain(node)} has {show.plain(theirs)}"
+    return Check("versions", WARN, text, "finish the upgrade: monitors first, then agents")
 
 
 def _clocks(beats: list[Beat], now: float) -> Check:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rankpulse.cli import acting, watching
+from rankpulse.cli import acting, checking, watching
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
@@ -154,15 +154,19 @@ def up(
     run_dir: RunDir = None,
     listen: Listen = None,
     preset: Preset = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME", help="prometheus: also start that, and an Alertmanager where one is."),
+    ] = None,
 ) -> None:
     """Everything on this machine, for trying out: a private etcd, a monitor and an agent. Ctrl-C stops all.
 
-    It says what to do next. --listen is where the monitor serves HTTP.
+    It says what to do next. --listen is where the monitor serves HTTP. Example: rankpulse up --with prometheus
     """
     settings = _settings(config, cluster, None, preset, node=node, run_dir=run_dir, monitor_listen=listen)
     from rankpulse.cli.up import run
 
-    raise typer.Exit(run(settings, config))
+    raise typer.Exit(run(settings, config, beside or ()))
 
 
 @app.command()
@@ -294,7 +298,7 @@ def diagnose(
     room.run(snapshot, recorder, as_json)
 
 
-for command in (*watching.COMMANDS, *acting.COMMANDS):
+for command in (*watching.COMMANDS, *acting.COMMANDS, *checking.COMMANDS):
     app.command()(command)
 
 
@@ -322,35 +326,6 @@ def restart(
     from rankpulse.cli import operate
 
     typer.echo(asyncio.run(operate.restart(settings, run, reason, resume_before_step)))
-
-
-@app.command()
-def doctor(
-    config: Config = None,
-    cluster: Cluster = None,
-    store: Store = None,
-    run_dir: RunDir = None,
-    as_json: Json = False,
-) -> None:
-    """What works here and what does not, with remedies. Exit code 1 when something must be repaired."""
-    settings = _settings(config, cluster, store, run_dir=run_dir)
-    from rankpulse.cli import doctor as room
-    from rankpulse.cli import show
-
-    async def examine() -> list[room.Check]:
-        found = []
-        async for check in room.run(settings):
-            found.append(check)
-            if not as_json:
-                typer.echo(f"{check.level:4}  {check.name}: {show.plain(check.text)}")
-                if check.remedy:
-                    typer.echo(f"      -> {check.remedy}")
-        return found
-
-    checks = asyncio.run(examine())
-    if as_json:
-        show.as_json([check._asdict() for check in checks])
-    raise typer.Exit(1 if any(check.level == room.FAIL for check in checks) else 0)
 
 
 @app.command()
@@ -766,6 +741,39 @@ def sim(
         chosen, options, trace=trace, until=until, as_json=as_json, quiet=quiet, verbose=verbose, processes=processes
     )
     raise typer.Exit(code)
+
+
+@app.command()
+def swarm(
+    nodes: Annotated[int, typer.Option(help="Publishers, 1 to 8,192; each answers direct looks on a port.")] = 2048,
+    gpus: Annotated[int, typer.Option(help="Ranks on each node.", min=1, max=64)] = 8,
+    runs: Annotated[int | None, typer.Option(metavar="N", help="Jobs; default: one per 256 nodes.")] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between heartbeats.", min=0.1, max=60)] = 1.0,
+    for_s: Annotated[float, typer.Option("--for", metavar="S", help="Seconds that are measured.", min=5)] = 900.0,
+    kill: Annotated[int, typer.Option(metavar="N", help="Nodes that die at random times.", min=0)] = 20,
+    inject: Annotated[str, typer.Option(metavar="FILE", help="JSON: what else is done, a list of objects.")] = "",
+    store: Store = None,
+    cluster: Cluster = None,
+    seed: Annotated[int, typer.Option(help="Of the times and nodes.")] = 1,
+    preset: Preset = None,
+    as_json: Json = False,
+) -> None:
+    """Let thousands of real publishers speak from one process, kill some, and measure what it costs to find them.
+
+    Without --store it brings its own etcd and monitor. Exit code 1 when one that died was not found, or another was
+    accused. --inject: {"at": 60, "kind": "pause", "lasts_s": 10, "node": "n00007"}; kinds: death, pause, hang, slow,
+    flood, next_schema.
+
+    Example: rankpulse swarm --nodes 512 --for 180 --kill 5
+    """
+    from rankpulse.drills.swarm.command import command
+    from rankpulse.drills.swarm.plan import Options
+
+    options = Options(
+        nodes=nodes, gpus=gpus, runs=runs if runs is not None else max(1, nodes // 256), interval_s=interval,
+        for_s=for_s, kill=kill, seed=seed, preset=preset or "default",
+    )  # fmt: skip
+    raise typer.Exit(command(options, store or (), cluster or "", inject, as_json))
 
 
 @app.command(

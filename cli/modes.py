@@ -4,6 +4,7 @@ The words on arming are written by the operator himself: they hold from when the
 """
 
 import time
+from typing import Final, NamedTuple
 
 from rankpulse.cli import asking, books, show
 from rankpulse.cli.failing import Failed
@@ -25,23 +26,41 @@ async def arm(settings: Settings, *, armed: bool, reason: str, author: str = "")
     return f"cluster {settings.cluster} is {done} (by {record.author}: {record.reason})"
 
 
-async def arm_run(
-    settings: Settings, name: str, *, armed: bool, reason: str, on_non_finite: bool | None = None, author: str = ""
-) -> str:
-    """Allow or forbid orders for one run; returns what is so now. Raises `Failed`.
+class Consent(NamedTuple):
+    """What else is a reason for a restart of one run; None: as it was."""
 
-    `on_non_finite`: whether numbers that are not finite are a reason for one; None: as it was.
-    """
+    on_non_finite: bool | None = None
+    on_corruption: bool | None = None
+
+    def over(self, before: RunMode | None) -> "Consent":
+        """What was said before stays, unless something else is said now."""
+        if before is None:
+            return self
+        numbers = before.restart_on_non_finite if self.on_non_finite is None else self.on_non_finite
+        replicas = before.restart_on_corruption if self.on_corruption is None else self.on_corruption
+        return Consent(numbers, replicas)
+
+    def words(self) -> str:
+        """As they follow `armed`."""
+        said = ((self.on_non_finite, "of numbers that are not finite"), (self.on_corruption, "its replicas differ"))
+        return "".join(f", {'also' if word else 'but not'} because {what}" for word, what in said if word is not None)
+
+
+AS_BEFORE: Final = Consent()
+
+
+async def arm_run(
+    settings: Settings, name: str, *, armed: bool, reason: str, consent: Consent = AS_BEFORE, author: str = ""
+) -> str:
+    """Allow or forbid orders for one run; returns what is so now. Raises `Failed`."""
     keys, mode = Keys(settings.cluster), modes.ARMED if armed else modes.OBSERVED
     async with books.opened(settings) as store:
         uid = (await find_run(store, keys, name)).run_uid
         before = await _mode(store, keys, uid)
         if before is not None and before.mode == modes.PAUSED:
             raise Failed(paused(before))
-        await _set(store, keys, uid, mode, reason, on_non_finite=on_non_finite, author=author)
-    numbers = "because of numbers that are not finite"
-    more = {None: "", True: f", also {numbers}", False: f", but not {numbers}"}
-    return f"run {uid} is {'armed' if armed else 'only observed'}{more[on_non_finite]}"
+        await _set(store, keys, uid, mode, reason, consent=consent, author=author)
+    return f"run {uid} is {'armed' if armed else 'only observed'}{consent.words()}"
 
 
 async def pause(settings: Settings, name: str, reason: str, *, author: str = "") -> str:
@@ -120,13 +139,12 @@ async def _set(
     mode: str,
     reason: str,
     then: str = "",
-    on_non_finite: bool | None = None,
+    consent: Consent = AS_BEFORE,
     *,
     author: str,
 ) -> None:
-    """What was said of numbers that are not finite stays, unless something else is said now."""
     author, reason = author or show.author(), asking.good_reason(reason)
-    before = await _mode(store, keys, uid) if on_non_finite is None else None
+    stays = consent.over(await _mode(store, keys, uid))
     record = RunMode(
         run_uid=uid,
         mode=mode,
@@ -134,7 +152,8 @@ async def _set(
         reason=reason,
         at=time.time(),
         then=then,
-        restart_on_non_finite=before.restart_on_non_finite if before is not None else on_non_finite,
+        restart_on_non_finite=stays.on_non_finite,
+        restart_on_corruption=stays.on_corruption,
     )
     await _put(store, keys.run_mode(uid), record)
 

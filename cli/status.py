@@ -7,6 +7,7 @@ import msgspec
 
 from rankpulse.cli import books, live, show, webhooks
 from rankpulse.cli.books import Books
+from rankpulse.cli.modes import Consent
 from rankpulse.core import modes
 from rankpulse.core.fold_outbox import DEAD, PENDING
 from rankpulse.core.keys import Keys
@@ -206,8 +207,7 @@ def _kept(status: Mapping[str, Any]) -> Iterable[tuple[str, object]]:
     for mode in status.get("modes", ()):
         stopped = "" if mode.get("holds", True) else ". NOT IN FORCE: the cluster was disarmed after that"
         label = "observed" if mode["mode"] == modes.OBSERVED else mode["mode"]
-        numbers = {True: ", also because of numbers that are not finite", False: ", not because of such numbers"}
-        more = numbers.get(mode.get("restart_on_non_finite"), "")
+        more = Consent(mode.get("restart_on_non_finite"), mode.get("restart_on_corruption")).words()
         yield f"run {label}", f"{mode['run_uid']}{more}, {_said(mode)}{stopped}"
     if status["cordons"]:
         yield "cordoned", [f"{c['node']} {_said(c)}{_more(c)}" for c in status["cordons"]]
@@ -303,6 +303,12 @@ def checkpoint(run: Mapping[str, Any]) -> str:
         parts.append(
             f"{told['failed_since']} SAVES FAILED since, the last at step {told['failed_step']}: {told['failure']}"
         )
+    if told["durable_step"] >= 0:
+        age = told["durable_age_s"]
+        parts.append(f"step {told['durable_step']} is beyond the nodes" + (f", {show.span(age)} ago" if age else ""))
+    if told["upload_failed_since"]:
+        where = f"the last at step {told['upload_failed_step']}: {told['upload_failure']}"
+        parts.append(f"{told['upload_failed_since']} UPLOADS FAILED since, {where}")
     if told["loaded_step"] >= 0:
         parts.append(f"round {told['loaded_round']} resumed from step {told['loaded_step']}")
     if told["refused"]:

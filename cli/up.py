@@ -3,13 +3,15 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 import typer
 
+from rankpulse.cli import quick_stack
 from rankpulse.cli.failing import Failed
+from rankpulse.cli.quick_stack import Part
 from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.drills.children import die_with_parent
 
@@ -27,45 +29,62 @@ Then, in another terminal:
     rankpulse status
     rankpulse explain last          # after you killed a worker
     rankpulse arm --reason trying   # until then it only observes, and orders no restart
-
+{beside}
 Ctrl-C stops all of it, and this etcd is gone with all that it knew. Jobs go on.
 """
 
 
-def run(settings: Settings, config: str | None) -> int:
-    """Run until Ctrl-C or until a part ends. Raises `StoreError` when there is no etcd to start, and `BadSettings` when
-    the token file cannot serve: before anything is started, for a monitor would end of it."""
+def run(settings: Settings, config: str | None, beside: Sequence[str] = ()) -> int:
+    """Run until Ctrl-C or until a part ends. `beside`: what else is wanted, of `quick_stack.KNOWN`.
+
+    Raises `StoreError` when there is no etcd to start, `Failed` when there is no such program, and `BadSettings` when
+    the token file cannot serve: before anything is started, for a monitor would end of it.
+    """
     from rankpulse.cli.config import bad_token_file
     from rankpulse.store.embedded import EmbeddedEtcd
 
     if wrong := bad_token_file(settings.probe.token_file):
         raise BadSettings(wrong)
+    found = quick_stack.find(beside)
+    if found:
+        settings = quick_stack.with_ports(settings)
     with EmbeddedEtcd() as etcd:
-        return asyncio.run(_run(settings, config, etcd.endpoint))
+        # in etcd's folder: it goes with it, also when we are killed
+        others = quick_stack.parts(found, settings, etcd.log_file.parent / "beside") if found else []
+        return asyncio.run(_run(settings, config, etcd.endpoint, others))
 
 
-async def _run(settings: Settings, config: str | None, endpoint: str) -> int:
+async def _run(settings: Settings, config: str | None, endpoint: str, others: Sequence[Part]) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    parts = {name: await _start(name, settings, config, endpoint) for name in ("monitor", "agent")}
+    lines = {name: _ours(arguments(name, settings, config, endpoint)) for name in ("monitor", "agent")}
+    lines |= {other.name: other.argv for other in others}
+    parts: dict[str, asyncio.subprocess.Process] = {}
     try:
-        _say_what_next(settings, endpoint)
-        waits = {asyncio.ensure_future(part.wait()): name for name, part in parts.items()}
-        stopped = asyncio.ensure_future(stop.wait())
-        done, _ = await asyncio.wait([*waits, stopped], return_when=asyncio.FIRST_COMPLETED)
-        ended = [waits[task] for task in waits if task in done]
-        if ended and not stop.is_set():
-            raise Failed(f"the {ended[0]} ended (exit code {parts[ended[0]].returncode}); what it said is above")
-        return 0
+        for name, argv in lines.items():
+            parts[name] = await _start(argv)
+        _say_what_next(settings, endpoint, others)
+        return await _until_stopped(parts, stop)
     finally:
         await _end(list(parts.values()))
 
 
-def _say_what_next(settings: Settings, endpoint: str) -> None:
+async def _until_stopped(parts: Mapping[str, asyncio.subprocess.Process], stop: asyncio.Event) -> int:
+    waits = {asyncio.ensure_future(part.wait()): name for name, part in parts.items()}
+    stopped = asyncio.ensure_future(stop.wait())
+    done, _ = await asyncio.wait([*waits, stopped], return_when=asyncio.FIRST_COMPLETED)
+    ended = [waits[task] for task in waits if task in done]
+    if ended and not stop.is_set():
+        raise Failed(f"the {ended[0]} ended (exit code {parts[ended[0]].returncode}); what it said is above")
+    return 0
+
+
+def _say_what_next(settings: Settings, endpoint: str, others: Sequence[Part]) -> None:
     run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
     url = f"{'https' if settings.http.cert_file else 'http'}://{settings.monitor.listen}"
-    typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir))
+    beside = "".join(f"\n{other.name}: {other.url}" for other in others) + "\n" if others else ""
+    typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir, beside=beside))
 
 
 def arguments(part: str, settings: Settings, config: str | None, endpoint: str) -> list[str]:
@@ -79,8 +98,11 @@ def arguments(part: str, settings: Settings, config: str | None, endpoint: str) 
     return [*said, "--listen", settings.agent.listen]
 
 
-async def _start(part: str, settings: Settings, config: str | None, endpoint: str) -> asyncio.subprocess.Process:
-    argv = [sys.executable, "-m", "rankpulse.cli.main", *arguments(part, settings, config, endpoint)]
+def _ours(args: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "rankpulse.cli.main", *args]
+
+
+async def _start(argv: Sequence[str]) -> asyncio.subprocess.Process:
     # a session of its own: Ctrl-C reaches us alone, and we end the parts in order
     return await asyncio.create_subprocess_exec(*die_with_parent(argv), start_new_session=True)
 

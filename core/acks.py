@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from rankpulse.core.last_words import Words
+
 
 class Ack(NamedTuple):
     """One node has carried out an order."""
@@ -11,6 +13,7 @@ class Ack(NamedTuple):
     killed: int
     key: str  # store key of the observation
     revision: int
+    words: Words = Words()
 
 
 class Acks:

@@ -202,6 +202,13 @@ MONITOR: Final = (
         "How long this monitor took to fold what had come and to decide, by turn of its loop.",
     ),
     Metric(
+        "rankpulse_monitor_beat_delay_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "From the making of a heartbeat to its folding, by the clocks of both: one that is wrong shows here.",
+    ),
+    Metric(
         "rankpulse_monitor_echo_age_seconds",
         "gauge",
         (),
@@ -217,6 +224,16 @@ MONITOR: Final = (
     ),
     Metric("rankpulse_store_status_age_seconds", "gauge", (), "seconds", "Seconds since the store told its status."),
     Metric("rankpulse_store_db_bytes", "gauge", (), "bytes", "Size of the store's database."),
+    Metric(
+        "rankpulse_store_in_use_bytes", "gauge", (), "bytes", "Of that, what is in use: the rest a defrag gives back."
+    ),
+    Metric(
+        "rankpulse_store_quota_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "The size at which the store refuses writes: as it says, else `monitor.store_quota_mb`.",
+    ),
     Metric("rankpulse_store_revision", "gauge", (), "", "Revision of the store when it was last asked."),
     Metric("rankpulse_store_alarms", "gauge", (), "", "Alarms raised in the store (NOSPACE, CORRUPT)."),
     Metric("rankpulse_node_silence_seconds", "gauge", ("node",), "seconds", "Seconds since the node's last heartbeat."),
@@ -337,6 +354,28 @@ MONITOR: Final = (
         "Checkpoints that were not loaded: damaged, or set aside at a person's word.",
     ),
     Metric(
+        "rankpulse_checkpoint_durable_step",
+        "gauge",
+        ("run_uid",),
+        "",
+        "Step of the newest checkpoint that is complete at a place that outlives the nodes: the shared directory "
+        "behind local disks, or a durable target. None where the job has no such place.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_durable_age_seconds",
+        "gauge",
+        ("run_uid",),
+        "seconds",
+        "Seconds since one was complete there, as this monitor has seen it: at least so long.",
+    ),
+    Metric(
+        "rankpulse_checkpoint_upload_failures",
+        "counter",
+        ("run_uid",),
+        "",
+        "Parts of checkpoints that did not get to the shared directory behind local disks, a durable target, or peers.",
+    ),
+    Metric(
         "rankpulse_checkpoint_interval_advice_seconds",
         "gauge",
         ("run_uid", "bound"),
@@ -389,6 +428,14 @@ MONITOR: Final = (
         ("kind",),
         "",
         "Orders that came to stand in the store since this monitor started: restart, kill, release or collect.",
+    ),
+    Metric(
+        "rankpulse_last_words",
+        "counter",
+        ("outcome",),
+        "",
+        "Incidents that are over in which survivors were asked to save, or saved by themselves: saved, refused, "
+        "unanswered, or asked (no agent said).",
     ),
     Metric(
         "rankpulse_restarts", "counter", ("by",), "", "Rounds begun after an incident: by torchelastic or by order."

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rankpulse.core.records import CheckpointState, Heard, Observation, Order, Refusal, Scalar
+from rankpulse.core.records import CheckpointState, Heard, Observation, Order, Recent, Refusal, Scalar
 from rankpulse.core.words import printable
 
 SAVED, SAVE_FAILED, LOADED, REFUSED = "saved", "save_failed", "loaded", "refused"  # events
+UPLOADED, UPLOAD_FAILED = "uploaded", "upload_failed"
+LAST_WORDS = "last_words"  # the same: they are offered
 REFUSALS_KEPT = 8
+RECENT_KEPT = 16
 HEARD_MAX = 64  # nodes: rank 0, which tells, may be on another one in every round
 COUNT_MAX = 2**53
 SECONDS_MAX = 1e9
@@ -23,7 +26,7 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
     match detail.get("event"):
         case "saved" if step >= 0:
             late = round_ < state.loaded_round
-            state = _late(state, saves=times) if late else _saved(state, detail, step, times, obs.at)
+            state = _late(state, saves=times) if late else _saved(state, detail, step, times, (round_, obs.at))
         case "save_failed":
             state = msgspec.structs.replace(
                 state,
@@ -35,6 +38,20 @@ def told(state: CheckpointState, obs: Observation, round_: int) -> CheckpointSta
         case "loaded" if step >= 0:
             late = round_ < state.loaded_round
             state = _late(state, loads=1) if late else _loaded(state, detail, step, round_, obs.at)
+        case "uploaded" if step >= 0:
+            late = round_ < state.loaded_round
+            state = _late(state, uploads=times) if late else _uploaded(state, step, times)
+        case "upload_failed":
+            state = msgspec.structs.replace(
+                state,
+                upload_failures=state.upload_failures + times,
+                upload_failed_since=state.upload_failed_since + times,
+                upload_failed_step=step,
+                upload_failure=_text(detail, "reason") or "no reason was given",
+            )
+        case "last_words" if round_ >= state.last_words_round:
+            within_s = _seconds(detail, "within_s")
+            state = msgspec.structs.replace(state, last_words_s=within_s, last_words_round=round_)
         case "refused":
             refusals = (*state.refusals, Refusal(round_, step, _text(detail, "reason")))[-REFUSALS_KEPT:]
             state = msgspec.structs.replace(state, refused=state.refused + times, refusals=refusals)
@@ -54,8 +71,10 @@ def limited(state: CheckpointState, order: Order) -> CheckpointState:
     return msgspec.structs.replace(state, resume_before_step=order.resume_before_step, resume_before_round=order.round)
 
 
-def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, at: float) -> CheckpointState:
-    verified = detail.get("verified") is True
+def _saved(
+    state: CheckpointState, detail: Mapping[str, Scalar], step: int, times: int, when: tuple[int, float]
+) -> CheckpointState:
+    verified, (round_, at) = detail.get("verified") is True, when
     return msgspec.structs.replace(
         state,
         step=step,
@@ -64,6 +83,7 @@ def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, time
         at=at,
         bytes=_whole(detail, "bytes"),
         kind=_text(detail, "kind", 32),
+        saved_round=round_,
         shards=_whole(detail, "shards"),
         save_s=_seconds(detail, "save_s"),
         verify_s=_seconds(detail, "verify_s") if verified else state.verify_s,
@@ -71,12 +91,29 @@ def _saved(state: CheckpointState, detail: Mapping[str, Scalar], step: int, time
         verifications=state.verifications + (times if verified else 0),
         failed_since=0,
         failure="",
+        local=detail.get("local") is True,
+        recent=(*state.recent, Recent(state.saves + times, step))[-RECENT_KEPT:],
     )
 
 
-def _late(state: CheckpointState, saves: int = 0, loads: int = 0) -> CheckpointState:
+def _uploaded(state: CheckpointState, step: int, times: int) -> CheckpointState:
+    """Of several places the slower one tells later of an older one: the newest counts."""
+    number = next((one.number for one in reversed(state.recent) if one.step == step), 0)
+    return msgspec.structs.replace(
+        state,
+        uploads=state.uploads + times,
+        durable_step=max(state.durable_step, step),
+        durable_saves=max(state.durable_saves, number),
+        upload_failed_since=0,
+        upload_failure="",
+    )
+
+
+def _late(state: CheckpointState, saves: int = 0, loads: int = 0, uploads: int = 0) -> CheckpointState:
     """A later round has loaded already, and knows better which one is the newest."""
-    return msgspec.structs.replace(state, saves=state.saves + saves, loads=state.loads + loads)
+    return msgspec.structs.replace(
+        state, saves=state.saves + saves, loads=state.loads + loads, uploads=state.uploads + uploads
+    )
 
 
 def _loaded(state: CheckpointState, detail: Mapping[str, Scalar], step: int, round_: int, at: float) -> CheckpointState:
@@ -87,6 +124,7 @@ def _loaded(state: CheckpointState, detail: Mapping[str, Scalar], step: int, rou
         step=step,
         verified_step=step,
         oldest_step=min(state.oldest_step, step),
+        durable_step=min(state.durable_step, step),
         at=at,
         bytes=_whole(detail, "bytes"),
         load_s=_seconds(detail, "load_s"),

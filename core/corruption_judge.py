@@ -111,7 +111,8 @@ class Corruption:
 
     def _case(self, run: RunView, verdict: Verdict, found: Diagnosis) -> Case:
         desk, before = self._desk, corruption.limit(verdict, run.current)
-        leave, consent = desk.folder.modes.of(run.uid), desk.settings.policy.restart_on_corruption
+        leave = desk.folder.modes.of(run.uid)
+        consent = desk.folder.modes.on_corruption(run.uid, usual=desk.settings.policy.restart_on_corruption)
         facts = policy.NOBODY._replace(paused=leave.mode == modes.PAUSED, unarmed=leave.why)
         return Case(
             desk.facts(found, run, run.current) if consent else facts,

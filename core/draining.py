@@ -158,7 +158,7 @@ class Draining:
             desk.room(run, run.current, nodes),
             leave.why if leave.mode in (modes.BY_BREAKER, modes.PAUSED) or not (by_person or leave.armed) else "",
             next((name for name in nodes if is_lost(desk, name)), ""),
-            told.step if told is not None and told.saves > incident.drain_after else None,
+            _left_behind(told, incident.drain_after),
             self._saves(run),
         )
 
@@ -169,3 +169,11 @@ class Draining:
 
 def _by_person(asked: Mapping[str, Asked], nodes: Iterable[str]) -> bool:
     return any(asked[node].person for node in nodes)
+
+
+def _left_behind(told: r.CheckpointState | None, after: int) -> int | None:
+    """The step of a checkpoint that was saved later than the first `after` of the run, and stays without the node."""
+    if told is None:
+        return None
+    saves, step = (told.durable_saves, told.durable_step) if told.local else (told.saves, told.step)
+    return step if saves > after else None

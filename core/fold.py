@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from rankpulse.core import events as ev
+from rankpulse.core import last_words
 from rankpulse.core import records as r
 from rankpulse.core.acks import Ack, Acks
 from rankpulse.core.ceiling import is_of_ceiling
@@ -477,7 +478,8 @@ class Folder:
         killed, order_id = obs.detail.get("killed"), str(obs.detail.get("order_id") or "")
         order = next((order for order in self.orders.values() if order.order_id == order_id), None)
         asked = order is not None and (obs.node in order.nodes or obs.node in order.seats)
-        ack = Ack(order_id, obs.node, killed if isinstance(killed, int) else 0, event.key, event.revision)
+        count = killed if isinstance(killed, int) else 0
+        ack = Ack(order_id, obs.node, count, event.key, event.revision, last_words.read(obs.detail))
         if not asked or self.acks.told(ack):
             self.fold(event.key)
 

@@ -18,10 +18,12 @@ class News(NamedTuple):
 
 
 class Ages(NamedTuple):
-    """Seconds since the newest checkpoint was saved or loaded, and since one was verified; None: there was none."""
+    """Seconds since the newest checkpoint was saved or loaded, since one was verified, since one was complete at a
+    place that outlives the nodes; None: there was none."""
 
     newest_s: float | None
     verified_s: float | None
+    durable_s: float | None = None
 
 
 @dataclass
@@ -49,6 +51,7 @@ class _Told:
     now: CheckpointState | None = None  # what follows from these; None: nothing
     newest: _Mark = field(default_factory=_Mark)
     verified: _Mark = field(default_factory=_Mark)
+    durable: _Mark = field(default_factory=_Mark)
 
 
 class CheckpointFolder:
@@ -67,7 +70,9 @@ class CheckpointFolder:
     def ages(self, run_uid: str, now: float) -> Ages:
         """As this observer has seen it: after a start it counts from what it then found, so the truth is no less."""
         told = self._runs.get(run_uid)
-        return Ages(told.newest.age_s(now), told.verified.age_s(now)) if told is not None else Ages(None, None)
+        if told is None:
+            return Ages(None, None)
+        return Ages(told.newest.age_s(now), told.verified.age_s(now), told.durable.age_s(now))
 
     def unwritten(self) -> Iterator[CheckpointState]:
         """What the store should hold and does not."""
@@ -153,3 +158,4 @@ class CheckpointFolder:
         told.now = state if told.news or told.stored or state.resume_before_round else None
         told.newest.see(state.saves + state.loads, now)
         told.verified.see(state.verifications, now)
+        told.durable.see(state.uploads, now)

@@ -2,10 +2,10 @@
 
 import msgspec
 
+from rankpulse.core import asking, resumption
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
-from rankpulse.core import resumption
 from rankpulse.core.ceiling import is_of_ceiling
 from rankpulse.core.desk import Desk
 from rankpulse.core.fold import RESTART
@@ -85,6 +85,7 @@ class Following:
 
     def _resumed(self, incident: r.Incident, run: RunView) -> r.Incident:
         """Tell which checkpoint the run went on from, and which it did not take, as far as the job has said so."""
+        incident = asking.unasked(self._desk, incident, run)
         for line in resumption.story(incident, run, self._desk.folder.checkpoints.of(run.uid)):
             incident = self._desk.note(incident, line)
         return incident

@@ -6,7 +6,7 @@ However many ranks there are: counts and ranges, never a wall of numbers. `rankp
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from rankpulse.core import rank_words, todo
+from rankpulse.core import last_words, rank_words, todo
 from rankpulse.core.incident_sections import cut, devices
 from rankpulse.core.naming import names_in_words
 from rankpulse.core.records import Finding, Incident, Member
@@ -71,6 +71,8 @@ def facts(i: Incident, found: Finding | None, when: Callable[[float], str]) -> I
     if i.nodes:
         yield "nodes", names_in_words(i.nodes)
     yield "action", f"{i.action}: {i.action_reason}" + (f" (order {i.order_id})" if i.order_id else "")
+    if words := last_words.in_words(i):
+        yield "last words", words
     yield "times", ", ".join(times(i))
 
 
@@ -141,7 +143,8 @@ def times(i: Incident) -> Iterator[str]:
         yield "not over yet"
     if i.resumed_from_step is not None:
         lost = f" ({steps(i.lost_steps)} of work lost)" if i.lost_steps else ""
-        yield f"resumed from step {i.resumed_from_step}{lost}"
+        words = ", from last words" if last_words.is_of(i, i.resumed_from_step) else ""
+        yield f"resumed from step {i.resumed_from_step}{words}{lost}"
     if i.restarts:
         yield f"{i.restarts} restart" + ("s" if i.restarts > 1 else "")
     spent = sorted(((s, name) for name, s in i.lost_s.items() if name != GOING_ON), reverse=True)

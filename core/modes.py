@@ -67,10 +67,15 @@ class Modes:
         later = own is not None and self._run_revisions.get(run_uid, 0) > self._arm_revision
         return Leave(True, ARMED) if later else Leave(False, OBSERVED, NOT_ARMED)
 
-    def consents(self, run_uid: str, *, usual: bool) -> bool:
+    def on_non_finite(self, run_uid: str, *, usual: bool) -> bool:
         """Whether this run may be restarted because of its numbers; `usual`: as the settings have it."""
         own = self.runs.get(run_uid)
         return usual if own is None or own.restart_on_non_finite is None else own.restart_on_non_finite
+
+    def on_corruption(self, run_uid: str, *, usual: bool) -> bool:
+        """Whether it may be restarted because its replicas differ."""
+        own = self.runs.get(run_uid)
+        return usual if own is None or own.restart_on_corruption is None else own.restart_on_corruption
 
     # --- folding
 

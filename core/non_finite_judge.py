@@ -143,7 +143,7 @@ class NonFinite:
     def _case(self, run: RunView, told: Told, found: Diagnosis, since: float) -> Case:
         desk, before = self._desk, non_finite.limit(told, run.current)
         limits, leave = desk.settings, desk.folder.modes.of(run.uid)
-        consent = desk.folder.modes.consents(run.uid, usual=limits.policy.restart_on_non_finite)
+        consent = desk.folder.modes.on_non_finite(run.uid, usual=limits.policy.restart_on_non_finite)
         facts = policy.NOBODY._replace(paused=leave.mode == modes.PAUSED, unarmed=leave.why)
         facts = desk.facts(found, run, run.current) if consent else facts
         left = min(facts.orders_left, limits.policy.orders_per_run - non_finite.idle(told, run, desk.book))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rankpulse.core import deaths, ladder, modes, policy
+from rankpulse.core import asking, deaths, ladder, last_words, modes, policy
 from rankpulse.core import diagnosis as d
 from rankpulse.core import incidents as book_of
 from rankpulse.core import records as r
@@ -58,11 +58,17 @@ class Orders:
         incident, acks = self._desk.book.get(id_), self._desk.folder.acks.of(*orders)
         if incident is None or len(acks) <= incident.acked:
             return
+        for line in last_words.story((ack.node, ack.words) for ack in acks[incident.acked :]):
+            self._desk.note(self._desk.book.get(id_) or incident, line)
         for order_id, order in orders.items():
             new = [ack for ack in acks[incident.acked :] if ack.order_id == order_id]
             if new:
                 self._desk.note(self._desk.book.get(id_) or incident, _carried_out(order, new))
-        self._desk.change(self._desk.book.get(id_) or incident, lambda i: _with(i, acked=len(acks)))
+        self._desk.change(
+            self._desk.book.get(id_) or incident,
+            lambda i: last_words.heard(i, (ack.words for ack in acks)),
+            lambda i: _with(i, acked=len(acks)),
+        )
 
     # --- orders
 
@@ -169,14 +175,14 @@ class Orders:
             return incident
         rung = incident.rung or ladder.ORDER
         incident = self._desk.change(incident, lambda i: _with(i, order_id=order.order_id, rung=rung))
-        return self._desk.note(incident, _given(order))
+        return self._desk.note(asking.noted(self._desk, incident, order), _given(order))
 
     def _order(self, incident: r.Incident, run: RunView, kind: str, order_id: str, why: str = "") -> None:
         refusal = self._refused(incident, run) if kind != RELEASE else ""
         if refusal:
             self._desk.note(incident, f"no order to {kind}: {refusal}")
             return
-        alive = run.current.alive()
+        alive, words = run.current.alive(), asking.of_order(self._desk, incident, run, kind)
         living = {(m.node, m.pid, m.start) for m in alive}
         order = r.Order(
             order_id=order_id,
@@ -195,6 +201,8 @@ class Orders:
             grace_s=self._desk.settings.policy.grace_s,
             resume_before_step=incident.resume_before_step if kind == RESTART else -1,
             without=self._without(incident, run) if kind == RESTART else (),
+            last_words_s=words.within_s,
+            absent=words.absent,
         )
         key = self._desk.keys.order(run.uid, incident.round, kind)
         self._desk.want(key, order, order.reason, once=True)
@@ -221,7 +229,7 @@ class Orders:
         """The next rung, where the order has brought no round in time."""
         if run.current.number != order.round or self._is_led(incident):
             return
-        rung = ladder.climb(self._standing(incident, run, order), self._patience)
+        rung = ladder.climb(self._standing(incident, run, order), self._waits(order))
         in_hand = self._desk.folder.modes.of(run.uid).mode == modes.PAUSED  # of a person, who asked not to be paged
         if rung is None or (rung.name != ladder.KILL and (in_hand or incident.action == policy.STOP)):
             return
@@ -229,6 +237,10 @@ class Orders:
             self._take(incident, rung)
         else:
             self._order(incident, run, KILL, f"{incident.id}-kill", f"{incident.action_reason}; {rung.reason}")
+
+    def _waits(self, order: r.Order) -> Patience:
+        waits, more_s = self._patience, asking.patience_s(order)
+        return waits._replace(answer_s=waits.answer_s + more_s, round_s=waits.round_s + more_s)
 
     def _is_led(self, incident: r.Incident) -> bool:
         """Whether the order was given for another incident of the round: that one climbs, for there is one restart."""
@@ -298,7 +310,7 @@ def _given(order: r.Order) -> str:
     then = f", and go on from a checkpoint before step {limit}" if limit >= 0 else ""
     less = f", and meet again without {', '.join(order.without[:ACKS_NAMED])}" if order.without else ""
     less += f" and {len(order.without) - ACKS_NAMED} more" if len(order.without) > ACKS_NAMED else ""
-    return f"order {order.order_id} given: end the workers of round {order.round}{less}{then}"
+    return f"order {order.order_id} given: end the workers of round {order.round}{last_words.given(order)}{less}{then}"
 
 
 def _carried_out(order: r.Order, acks: Sequence[Ack]) -> str:

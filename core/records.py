@@ -112,11 +112,13 @@ class Observation(Record, frozen=True, kw_only=True):
     `worker_exited` detail: `code` (int or None), `signal` (int or None), `closed` (bool: the pulse was closed or the
     interpreter ended by itself), `error` (exception type, ""), `message` (its first words, ""), `step`, `phase`,
     `order_id` (killed at our order, ""), `held` (bool: its holder waits for a verdict). `launcher_exited`: `code`,
-    `signal`. `worker_state`: `state` (one letter). `order_done`: `order_id`, `killed` (int). `slot_refused`: `path`,
-    `reason`. `evidence`: `order_id`, `rows` (JSON text: a list of `core.evidence.Row`). `checkpoint`, as the job itself
-    says: `event`, `times` (this many of that event came at once; the newest is told), `step`; of `saved`: `bytes`,
-    `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of `loaded`: `bytes`, `load_s`, `verify_s`, `level`,
-    `skipped` (newer ones that were refused), `resharded_from` (ranks, 0: not); of the others: `reason`. `gpu_fault`:
+    `signal`. `worker_state`: `state` (one letter). `order_done`: `order_id`, `killed` (int), and where last words were
+    asked for `last_words` (saved | refused | unanswered), `last_words_why`, `last_words_step`, `last_words_absent`
+    (text: ranks). `slot_refused`: `path`, `reason`. `evidence`: `order_id`, `rows` (JSON text: a list of
+    `core.evidence.Row`). `checkpoint`, as the job itself says: `event`, `times` (this many of that event came at once;
+    the newest is told), `step`; of `saved`: `bytes`, `shards`, `kind`, `save_s`, `verified` (read back), `verify_s`; of
+    `loaded`: `bytes`, `load_s`, `verify_s`, `level`, `skipped` (newer ones that were refused), `resharded_from` (ranks,
+    0: not); of `last_words` (they are offered): `within_s`; of the others: `reason`. `gpu_fault`:
     `how` (opened | changed | cleared | seen), `bus` ("": of the node), `uuid`, `index`, and of the finding `what`,
     `level`, `action`, `text`, `source`, `count`; `injected` (true): somebody wrote it into the kernel's log.
     `non_finite`, of all ranks of a run on the node: `how` (row | over), and of a row `first`, `finite`, `what`, `text`,
@@ -265,6 +267,13 @@ class FleetLearned(Record, frozen=True, kw_only=True):
     restart_s: tuple[float, ...] = ()  # the newest recoveries: until every rank stepped, and the lost steps once more
 
 
+class Recent(msgspec.Struct, frozen=True):
+    """A save: which one of the run, and its step."""
+
+    number: int
+    step: int
+
+
 class CheckpointState(Record, frozen=True, kw_only=True):
     """`runs/<run_uid>/checkpoint`: what the job itself has said of its checkpoints, over all its rounds.
 
@@ -277,7 +286,8 @@ class CheckpointState(Record, frozen=True, kw_only=True):
     oldest_step: int = -1  # of the oldest one that the job kept at its last save, -1: not known
     at: float | None = None  # when the newest one was saved or loaded
     bytes: int = 0
-    kind: str = ""  # sharded | consolidated
+    kind: str = ""  # sharded | consolidated | last_words
+    saved_round: int = -1  # in which the newest one was saved
     shards: int = 0
     save_s: float = 0.0  # of the last save
     verify_s: float = 0.0  # of the last reading back, or checking before a load
@@ -296,8 +306,19 @@ class CheckpointState(Record, frozen=True, kw_only=True):
     failure: str = ""  # why the last one failed; "" once one has succeeded
     refused: int = 0  # checkpoints that were not loaded, of all
     refusals: tuple[Refusal, ...] = ()  # the newest of them
+    local: bool = False  # the newest save lies on the disks of nodes, and is lost with one until it was uploaded
+    uploads: int = 0  # complete copies at places that outlive the nodes
+    durable_step: int = -1  # of the newest one that is complete there
+    durable_saves: int = 0  # `saves` as of that one
+    upload_failures: int = 0  # parts of checkpoints that did not get there, or to peers, of all
+    upload_failed_since: int = 0  # of them, since the last that was complete
+    upload_failed_step: int = -1
+    upload_failure: str = ""  # why the last one failed; "" once one was complete
+    recent: tuple[Recent, ...] = ()  # the newest saves
     resume_before_step: int = -1  # a person's limit for the next load that nobody has obeyed yet, -1: none
     resume_before_round: int = 0  # the round in which the last limit was asked for: it speaks of what lay there by then
+    last_words_s: float = 0.0  # survivors can save within so long; 0: the job does not offer it
+    last_words_round: int = -1  # the round that said so last
     heard: tuple[Heard, ...] = ()
 
 
@@ -354,6 +375,10 @@ class Order(Record, frozen=True, kw_only=True):
     grace_s: float = 0.0  # between the end that torchelastic asks for (SIGTERM) and SIGKILL
     resume_before_step: int = -1  # of a restart: what is loaded next is of an earlier step than this, -1: no limit
     without: tuple[str, ...] = ()  # of a restart: nodes that the next round neither includes nor waits for
+    last_words_s: float = (
+        0.0  # of a restart: trainers that live are asked to save within so long first, 0: they are not
+    )
+    absent: tuple[int, ...] = ()  # ranks of which these are not to wait for a word
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -420,6 +445,10 @@ class Incident(Record, frozen=True, kw_only=True):
     fault_step: int = -1  # the highest step of the round when the incident was opened
     lost_steps: int | None = None  # steps of the broken round beyond the one that the run resumed from
     resume_before_step: int = -1  # a person's limit for what is resumed from, -1: none
+    last_words: str = (
+        ""  # "" | asked | saved | refused | unanswered: a checkpoint by those that lived, before the order
+    )
+    last_words_step: int = -1  # of it, -1: there is none
     rung: str = ""  # how far the action has come: "" | order | kill | webhook | page
     acked: int = 0  # acknowledgements of the order that the story tells of
     told: tuple[str, ...] = ()  # what is told of it outside, as `<event>/<target>`: page, restart, closed
@@ -517,6 +546,7 @@ class RunMode(Record, frozen=True, kw_only=True):
     at: float
     then: str = ""  # of paused: the mode to return to, "" for none of its own
     restart_on_non_finite: bool | None = None  # such restarts of this run; null: as the settings say
+    restart_on_corruption: bool | None = None  # likewise, where a replica's parameters are not those of the others
 
 
 class Breaker(Record, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from rankpulse.core import last_words
 from rankpulse.core.checkpoints import COUNT_MAX
 from rankpulse.core.records import CheckpointState, Incident
 from rankpulse.core.repeats import highest_step
@@ -60,7 +61,8 @@ def story(incident: Incident, run: RunView, state: CheckpointState | None) -> It
             yield f"round {refusal.round} did not take the checkpoint of step {refusal.step}: {refusal.reason}"
     step = loaded(run, state)
     if step is not None:
-        yield f"round {number} resumed from the checkpoint of step {step}, {_how(state)}"
+        what = "last words" if last_words.is_of(incident, step) else "the checkpoint"
+        yield f"round {number} resumed from {what} of step {step}, {_how(state)}"
         if 0 <= incident.resume_before_step <= step:
             yield (
                 f"round {number} did not obey the limit to resume before step {incident.resume_before_step}: "

@@ -137,6 +137,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     lease_ttl_s: float = 10.0  # of leadership
     tick_interval_s: float = 0.25
     compact_every_s: float = 300.0
+    store_quota_mb: int = 2048  # etcd's --quota-backend-bytes, for etcd before 3.6, which does not tell it
     topology_file: str = ""  # where machines stand: rack, switch and NVLink domain by node; goes before agent.rack
     grafana_url: str = ""  # where Grafana is, for a link on the page
     runbooks_url: str = ""  # where docs/runbooks/ is served, for links on the page
@@ -163,6 +164,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     grace_s: float = 5.0  # for the workers of a round that is ended to end by themselves; the culprit gets none
     answer_s: float = 10.0  # beyond the grace, for nodes to say that an order is carried out; then all are killed
     round_s: float = 180.0  # from an order to the next round; then a webhook is told, or a person
+    last_words_max_s: float = 15.0  # before an order ends a round its survivors may save within so long. 0: never
     webhook_s: float = 900.0  # from the webhook to a job that is there again; then a person is told
     backoff_s: float = 10.0  # between two orders for a run without progress in between, twice as long each time
     orders_per_node: int = 5  # because of one node; an order counts less and less
@@ -340,12 +342,14 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "monitor.lease_ttl_s": (2, 3600),  # etcd raises smaller ones silently
     "monitor.tick_interval_s": (0.01, 60),
     "monitor.compact_every_s": (1, _DAY_S),
+    "monitor.store_quota_mb": (1, 1 << 20),
     "http.per_minute": (60, 10_000_000),
     "http.refused_per_minute": (1, 1_000_000),
     "policy.orders_per_run": (0, 1_000_000),
     "policy.hang_act_s": (0, _DAY_S),
     "policy.grace_s": (0, 3600),
     "policy.answer_s": (1, 3600),
+    "policy.last_words_max_s": (0, 300),
     "policy.round_s": (1, _DAY_S),
     "policy.webhook_s": (1, _DAY_S),
     "webhook.timeout_s": (0.05, 60),

@@ -185,12 +185,13 @@ def _checkpoint(told: CheckpointFolder, uid: str, now: float) -> dict[str, Any] 
     if state is None:
         return None
     shown = msgspec.to_builtins(state)
-    for name in ("v", "run_uid", "heard"):
+    for name in ("v", "run_uid", "heard", "recent"):
         del shown[name]
     return {
         **shown,
         "age_s": round(ages.newest_s, 3) if ages.newest_s is not None else None,
         "verified_age_s": round(ages.verified_s, 3) if ages.verified_s is not None else None,
+        "durable_age_s": round(ages.durable_s, 3) if ages.durable_s is not None else None,
     }
 
 

@@ -34,6 +34,7 @@ HEAD = struct.Struct("<8sHHI")  # magic, version, reserved, size
 # begin, step, first_step, stamp_ns, loss, phase, pulses, end: `begin` and `end` are equal and not 0 in a whole write
 PULSE = struct.Struct("<Qqqqd16sQQ")
 PULSE_END = 7  # index of `end`
+UPDATING_AT = 48  # one byte: 1 while the process is inside an optimizer's step; 0 in slots of older writers
 PULSE_AT = 64
 IDENTITY_AT = 256
 IDENTITY_MAX = 2048
@@ -73,7 +74,8 @@ class Pulse(NamedTuple):
 class Slot(NamedTuple):
     """One slot, read whole. `identity` and `ending` are JSON objects as their writer left them.
 
-    `numbers`, `checks`: None where none was handed over, or the writer is just at it.
+    `numbers`, `checks`: None where none was handed over, or the writer is just at it. `updating`: it is, or was when it
+    died, inside an optimizer's step; told only by programs that keep last words ready.
     """
 
     pulse: Pulse
@@ -81,6 +83,7 @@ class Slot(NamedTuple):
     ending: dict[str, Any] | None
     numbers: Numbers | None = None
     checks: Checks | None = None
+    updating: bool = False
 
 
 def pack_json(value: dict[str, Any], limit: int) -> bytes:
@@ -123,7 +126,7 @@ def read(copy: Callable[[], bytes], *, attempts: int = 8) -> Slot:
         if _whole(first, middle, last):
             identity = _json(middle, IDENTITY_AT, IDENTITY_MAX, "identity") or {}
             more = slot_numbers.read(first, middle, last), slot_checks.read(first, middle, last)
-            return Slot(_pulse(middle), identity, _ending(middle), *more)
+            return Slot(_pulse(middle), identity, _ending(middle), *more, middle[UPDATING_AT] == 1)
         first, middle = middle, last
     raise SlotTorn("torn at every read: its writer was stopped within a write, or writes without pause")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rankpulse.core.desk import Desk
 
 STRIKING: Final = (d.WORKER_DEAD, d.COLLECTIVE_HANG, d.NODE_DEAD, d.DATA_STALL, d.GPU_FAULT, d.STORAGE_STALL)
-BROKEN: Final = (d.GPU_FAULT, d.NVLINK_DOMAIN)
+BROKEN: Final = (d.GPU_FAULT, d.NVLINK_DOMAIN, d.SILENT_CORRUPTION)
 AT_ONCE_S: Final = 60.0  # two runs on one node suffer from one and the same thing, and notice it so far apart
 
 
@@ -33,7 +33,8 @@ class Strikes:
     def judge(self, *, stopped: str) -> None:
         """Count what open incidents blame, and cordon whom they blame too often. `stopped`: why actions stop, or ""."""
         for incident in self._desk.book.open():
-            if incident.action == policy.RESTART_WITHOUT and incident.klass in d.STANDSTILLS and not stopped:
+            living = incident.klass in d.STANDSTILLS or incident.klass == d.SILENT_CORRUPTION
+            if incident.action == policy.RESTART_WITHOUT and living and not stopped:
                 self._left_out(incident)
             if incident.klass in STRIKING and incident.run_uid:
                 struck = self._counted(incident)

@@ -92,6 +92,15 @@ CHECKPOINTS: Final = (
         "why the last save failed: mostly a full disk.",
     ),
     Alert(
+        "RankpulseCheckpointUploadsFail",
+        f"max by (cluster, run_uid) (increase({ask('rankpulse_checkpoint_upload_failures')}[30m])) > 0",
+        "0m",
+        WARNING,
+        f"checkpoints of run {{{{ $labels.run_uid }}}} do not get beyond its nodes{IN_CLUSTER}",
+        "They are saved, and what was to be brought to the shared directory, to a durable target or to peers was not. "
+        "While that lasts, the nodes that fail take work with them. `rankpulse status` says where, and why.",
+    ),
+    Alert(
         "RankpulseCheckpointOld",
         f"{VERIFIED_AGE} > 7200 and {MOVES}",
         "5m",

@@ -44,10 +44,10 @@ STORE: Final = (
     ),
     Alert(
         "RankpulseStoreGrows",
-        f"max by (cluster) ({ask('rankpulse_store_db_bytes')}) > 1.6e9",
+        f"max by (cluster) ({ask('rankpulse_store_db_bytes')} / {ask('rankpulse_store_quota_bytes')}) > 0.75",
         "10m",
         WARNING,
-        f"etcd's database has grown to {{{{ $value | humanize1024 }}}}B{IN_CLUSTER}",
+        f"etcd's database has grown to {{{{ $value | humanizePercentage }}}} of its quota{IN_CLUSTER}",
         "At its quota (2 GiB unless raised) it refuses all writes.",
     ),
     Alert(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rankpulse.dashboards import alertmanager, rules, runbooks
+from rankpulse.dashboards import alertmanager, kubernetes, rules, runbooks
 from rankpulse.dashboards.shipped import OUT, differing, write
 
 REPO: Final = Path(__file__).resolve().parents[1]
@@ -16,21 +16,26 @@ HEAD: Final = "# Made by `make dashboards` from dashboards/rules.py: change it t
 
 def built() -> dict[str, bytes]:
     """Every file by its path below the folder."""
-    from rankpulse.dashboards import fleet, incidents, itself, node, reliability, run
-
-    boards = [one.build() for one in (fleet, incidents, itself, node, reliability, run)]
-    files = {f"{board['uid']}.json": json.dumps(board, indent=1, sort_keys=True) + "\n" for board in boards}
+    files = {f"{board['uid']}.json": json.dumps(board, indent=1, sort_keys=True) + "\n" for board in _boards()}
     files["rules/rankpulse.yml"] = HEAD + as_yaml(rules.build())
     return {name: text.encode() for name, text in files.items()}
 
 
 def beside() -> dict[str, bytes]:
-    """What is made from the rules and lies elsewhere in the repository: by its path there."""
+    """What is made of rules and dashboards and lies elsewhere in the repository: by its path there."""
     files = {
         alertmanager.EXAMPLE: alertmanager.HEAD + as_yaml(alertmanager.build()),
         runbooks.INDEX: runbooks.index(rules.GROUPS.items()),
     }
+    for name, value in kubernetes.files(rules.build(), _boards()).items():
+        files[name] = kubernetes.HEAD + as_yaml(value)
     return {name: text.encode() for name, text in files.items()}
+
+
+def _boards() -> list[dict[str, Any]]:
+    from rankpulse.dashboards import fleet, incidents, itself, node, reliability, run
+
+    return [one.build() for one in (fleet, incidents, itself, node, reliability, run)]
 
 
 def as_yaml(value: Any, indent: int = 0) -> str:

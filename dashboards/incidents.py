@@ -231,7 +231,7 @@ def _done() -> Block:
                 Query(f"max by (answer) (increase({ask('rankpulse_gates')}[$__interval]))", "{{answer}}"),
                 stacked=True,
                 bars=True,
-                size=(12, 7),
+                size=(8, 7),
             ),
             b.graph(
                 "Were agents asked what ranks do?",
@@ -243,7 +243,16 @@ def _done() -> Block:
                     "directly: {{answer}}",
                 ),
                 bars=True,
-                size=(12, 7),
+                size=(8, 7),
+            ),
+            b.graph(
+                "What came of last words?",
+                "Incidents that are over whose order asked survivors to save first: `saved`, `refused` (they do not "
+                "hold the whole state), `unanswered`, or `asked` (no agent said).",
+                Query(f"max by (outcome) (increase({ask('rankpulse_last_words')}[$__interval]))", "{{outcome}}"),
+                stacked=True,
+                bars=True,
+                size=(8, 7),
             ),
         ],
     )

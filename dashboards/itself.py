@@ -205,6 +205,8 @@ def _store() -> Block:
                 "How large is the store?",
                 "Size of etcd's database. Its quota is 2 GiB unless you raised it; at the quota it refuses all writes.",
                 Query(f"max({ask('rankpulse_store_db_bytes')})", "database"),
+                Query(f"max({ask('rankpulse_store_in_use_bytes')})", "in use"),
+                Query(f"max({ask('rankpulse_store_quota_bytes')})", "quota"),
                 unit="bytes",
                 steps=((None, GREEN), (1.6e9, RED)),
                 runbook="RankpulseStoreGrows",

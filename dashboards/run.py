@@ -204,11 +204,12 @@ def _checkpoints() -> Block:
             ),
             b.graph(
                 "Do checkpoints keep up with training?",
-                "The lowest step over the ranks, and the steps of the newest and the newest verified checkpoint. The "
-                "distance is the work that a restart would do twice.",
+                "The lowest step over the ranks, and the steps of the newest and the newest verified checkpoint, and "
+                "of the newest that outlives the nodes. The distance is the work that a restart would do twice.",
                 Query(_led("rankpulse_run_step"), "training"),
                 Query(step, "newest"),
                 Query(verified, "newest verified"),
+                Query(_led("rankpulse_checkpoint_durable_step"), "beyond the nodes"),
                 unit="none",
                 stepped=True,
                 size=(12, 8),
@@ -229,6 +230,7 @@ def _checkpoints() -> Block:
                 "counts from then: the truth is no less.",
                 Query(_led("rankpulse_run_checkpoint_age_seconds"), "newest"),
                 Query(_led("rankpulse_run_checkpoint_verified_age_seconds"), "newest verified"),
+                Query(_led("rankpulse_checkpoint_durable_age_seconds"), "beyond the nodes"),
                 unit="s",
             ),
             b.graph(
@@ -240,11 +242,12 @@ def _checkpoints() -> Block:
             ),
             b.graph(
                 "What became of them?",
-                "Checkpoints saved, saves that failed, and checkpoints that were not loaded because they are damaged "
-                "or were set aside, per interval.",
+                "Checkpoints saved, saves that failed, checkpoints that were not loaded because they are damaged "
+                "or were set aside, and parts that were not brought beyond the nodes, per interval.",
                 Query(_counted("rankpulse_run_checkpoint_saves"), "saved"),
                 Query(_counted("rankpulse_run_checkpoint_failures"), "failed"),
                 Query(_counted("rankpulse_run_checkpoint_refused"), "not loaded"),
+                Query(_counted("rankpulse_checkpoint_upload_failures"), "not brought beyond the nodes"),
                 bars=True,
             ),
         ],

@@ -40,21 +40,24 @@ class Ending:
             return told + "NOT continuous."
         if len(rounds) < 2:
             return told + "no restart, no step is missing."
+        if not self.compared:
+            return told + "continuous. No step is missing, and none had to be computed a second time."
+        again = "step that was" if self.compared == 1 else "steps that were"
         return told + (
-            f"continuous. No step is missing, and the {self.compared} steps that were computed a second time after a "
-            "restart gave every rank the same loss, to the last bit."
+            f"continuous. No step is missing, and the {self.compared} {again} computed a second time after a restart "
+            "gave every rank the same loss, to the last bit."
         )
 
 
 def ending(seen: curve.Curve, results: list[Result]) -> Ending:
     """Judge the curve of the demo's job after `results`, in the order in which they were played."""
-    labels = iter([result.name for result in results for _ in range(result.restarts)])
+    labels = iter([(result.name, result.last_words) for result in results for _ in range(result.restarts)])
     end = Ending(seen, wrong=curve.wrong(seen))
     compared = curve.compared(seen)
     for round_ in seen.rounds[1:]:
-        label = next(labels, "restart")
+        label, spoken = next(labels, ("restart", False))
         end.marks.append((seen.steps(round_)[0] - 1, label))
-        if label in BETWEEN_SAVES and compared[round_] < curve.ENOUGH:
+        if label in BETWEEN_SAVES and not spoken and compared[round_] < curve.ENOUGH:
             end.wrong.append(
                 f"after the {label} only {compared[round_]} steps were computed again: too few to tell whether all "
                 "of the state came back"

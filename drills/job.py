@@ -41,6 +41,7 @@ class Job:
         hold: bool = False,
         nnodes: str = "",
         save_every: int = 10,
+        last_words: bool = False,
         train_args: tuple[str, ...] = (),
         env: dict[str, str] | None = None,
         node_env: dict[str, dict[str, str]] | None = None,
@@ -52,7 +53,9 @@ class Job:
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints = str(directory / "checkpoints")
         files = ("--checkpoints", checkpoints, "--events", str(self.events_file), "--losses", str(self.losses_file))
-        self._train = (*files, "--save-every", str(save_every), *train_args)
+        self.last_words = last_words  # survivors of a fault save what they hold
+        words = ("--last-words",) if last_words else ()
+        self._train = (*files, "--save-every", str(save_every), *words, *train_args)
         self._hold, self._port, self._env, self._node_env = hold, free_port(), env or {}, node_env or {}
         self.launchers = [
             self.new_launcher(node, run_dir, index) for index, (node, run_dir) in enumerate(nodes.items())

@@ -11,6 +11,7 @@ from rankpulse.drills import curve
 from rankpulse.drills.job import Job
 from rankpulse.drills.witness import Timeout, Witness
 from rankpulse.trainer.checkpoint.errors import CheckpointError
+from rankpulse.trainer.checkpoint.manifest import LAST_WORDS
 from rankpulse.trainer.checkpoint.reader import verify
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 RESUME_LIMIT_S = 120.0
 BOUND = (
     "A save is a part of its step: no rank begins the next one before it is committed and read back. So a fault can "
-    "spoil one save at most, the one under way, and no more than the interval is lost."
+    "spoil one save at most, the one under way, and no more than the interval is lost. With last words those that live "
+    "save the last step that all have finished: at most one is lost, unless they were in the middle of an update."
 )
+UPDATING = "in the middle of an update"
+SPOKEN = "no last words: "
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Resumption:
 
     step: int | None = None
     verified: bool = False
+    last_words: bool = False  # its checkpoint is what survivors saved
     wrong: list[str] = field(default_factory=list)
 
 
@@ -77,13 +82,13 @@ def _checked(events: list[dict[str, Any]]) -> Resumption:
     again = Resumption(step=steps.pop())
     again.wrong += [f"rank {event['rank']} passed over: {event['skipped']}" for event in events if event["skipped"]]
     try:
-        found = verify(events[0]["checkpoint"], "full").step
+        manifest = verify(events[0]["checkpoint"], "full")
     except (CheckpointError, OSError) as error:
         again.wrong.append(f"the checkpoint it resumed from: {error}")
         return again
-    again.verified = found == again.step
+    again.verified, again.last_words = manifest.step == again.step, manifest.kind == LAST_WORDS
     if not again.verified:
-        again.wrong.append(f"it says step {again.step} and loaded the checkpoint of step {found}")
+        again.wrong.append(f"it says step {again.step} and loaded the checkpoint of step {manifest.step}")
     return again
 
 
@@ -96,12 +101,30 @@ async def worth(
     result.verified, result.save_every = again.verified, job.save_every
     if again.step is None:
         return {}
+    result.last_words = again.last_words if job.last_words else None
     result.lost_steps = lost = curve.lost_steps(losses(job), round_, again.step)
-    if not 0 <= lost <= job.save_every:
-        result.wrong.append(f"{lost} steps lost, should be at most the interval of {job.save_every}")
+    result.wrong += dear(lost, job.save_every, again.last_words, refusals(job) if job.last_words else None)
     result.wrong += await _told(state.run_uid, again.step, round_ + 1, witness)
     await asyncio.to_thread(_redone, job, round_ + 1, again.step + max(lost, curve.ENOUGH))
     return {"resumed_from_step": again.step, "verified": True}
+
+
+def dear(lost: int, interval: int, spoken: bool, refused: list[str] | None) -> list[str]:
+    """What is wrong with so many lost steps. spoken: the job resumed from last words; refused: why it has none, None
+    where it was not to have any."""
+    wrong = []
+    most = 1 if spoken else interval
+    if not 0 <= lost <= most:
+        wrong.append(f"{lost} steps lost, should be at most {most}")
+    if refused is not None and not spoken and lost > 1 and not any(UPDATING in reason for reason in refused):
+        wrong.append(f"no last words: {'; '.join(refused) or 'nobody said why'}")
+    return wrong
+
+
+def refusals(job: Job) -> list[str]:
+    """Why there were no last words, as its workers say, each reason once; the newest last."""
+    told = [line for launcher in job.launchers for line in launcher.tail(400).splitlines() if SPOKEN in line]
+    return list(dict.fromkeys(line.partition(SPOKEN)[2] for line in told))
 
 
 def _redone(job: Job, round_: int, goal: int, timeout_s: float = 60.0) -> None:

@@ -16,6 +16,7 @@ from rankpulse.drills.pager import Pager
 from rankpulse.drills.resumes import between_saves, watch, worth
 from rankpulse.drills.spared import Spared
 from rankpulse.drills.stage import NODES, Stage
+from rankpulse.drills.striking import stop_outside_an_update
 
 TRAINED_STEPS = 25  # before the first fault: the detectors have seen the job at work
 STALLS_S = (3.0, 6.0, 4.0, 8.0, 5.0)
@@ -36,6 +37,7 @@ class Result:
     incidents: int = 0
     resumed_from_step: int | None = None
     verified: bool | None = None  # the checkpoint it resumed from, checked byte by byte by the demo itself
+    last_words: bool | None = None  # whether that checkpoint is what survivors saved at the fault
     lost_steps: int | None = None
     save_every: int | None = None
     time_to_detect_s: float | None = None
@@ -68,7 +70,8 @@ class Show:
         """The job of the demo, started when there is none, trained until the detectors know it."""
         if self.job is None:
             self.tell("starting a real DDP job: 2 torchruns x 2 workers")
-            self.job = Job(self.directory / "job", self.nodes, name="demo-job", backend="rankpulse").start()
+            where = self.directory / "job"
+            self.job = Job(where, self.nodes, name="demo-job", backend="rankpulse", last_words=True).start()
             self.trained = self.job
         job, witness = self.job, self.stage.witness
         state = await self.until(job, lambda: witness.run(job.name), 150.0, "the job in the store")
@@ -173,6 +176,7 @@ async def crash(show: Show) -> Result:
     await between_saves(job, show.rng)
     watching = watch(job)
     show.tell(f"crash: SIGKILL for rank {victim.rank} on {victim.node} (pid {victim.pid})")
+    await asyncio.to_thread(stop_outside_an_update, victim.pid, show.nodes[victim.node])
     since = time.time()
     os.kill(victim.pid, signal.SIGKILL)
 

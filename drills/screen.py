@@ -159,7 +159,7 @@ class Screen:
         for x in results:
             table.add_row(
                 x.name, x.done, x.diagnosis, _ranks(x.culprits), _ranks(x.cascade), x.action, str(x.restarts),
-                str(x.incidents), _or_dash(x.resumed_from_step), _lost(x), _seconds(x.time_to_detect_s),
+                str(x.incidents), _resumed(x), _lost(x), _seconds(x.time_to_detect_s),
                 _seconds(x.time_to_recover_s), _verdict(x),
             )  # fmt: skip
         return table
@@ -173,6 +173,7 @@ class Screen:
         ]
         if x.resumed_from_step is not None:
             checked = ", whose checkpoint was verified" if x.verified else ""
+            checked += "; those that lived had saved it" if x.last_words else ""
             lines.append(f"resumed    from step {x.resumed_from_step}{checked}")
         if x.lost_steps is not None:
             lines.append(f"lost       {x.lost_steps} steps of an interval of {x.save_every}")
@@ -188,8 +189,9 @@ def _ranks(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks)) or "-"
 
 
-def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
+def _resumed(x: Result) -> str:
+    step = "-" if x.resumed_from_step is None else str(x.resumed_from_step)
+    return f"{step} (last words)" if x.last_words else step
 
 
 def _lost(x: Result) -> str:

@@ -27,12 +27,15 @@ class Spared:
     `start_s`: what the bare start of the job took; `given`: the orders by which the job last moved.
     """
 
-    def __init__(self, stage: Stage, directory: Path, *, name: str, save_every: int = 10) -> None:
+    def __init__(
+        self, stage: Stage, directory: Path, *, name: str, save_every: int = 10, last_words: bool = False
+    ) -> None:
         self.stage, self.witness = stage, stage.witness
         nodes = {node: stage.run_dirs[node] for node in NODES[:2]}
         self.job = Job(
-            directory, nodes, name=name, backend="rankpulse", hold=True, max_restarts=0, save_every=save_every
-        )
+            directory, nodes, name=name, backend="rankpulse", hold=True, max_restarts=0, save_every=save_every,
+            last_words=last_words,
+        )  # fmt: skip
         self.launchers = dict(zip(NODES, self.job.launchers, strict=False))
         self.start_s = 0.0
         self.given: list[r.Order] = []

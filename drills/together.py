@@ -1,7 +1,6 @@
 """Scenes about meeting again: a hang that has to be ended, and a rendezvous that outlives what happens around it."""
 
 import asyncio
-import os
 import signal
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from rankpulse.core import records as r
 from rankpulse.drills.job import Job
 from rankpulse.drills.resumes import between_saves, watch, worth
 from rankpulse.drills.scenes import Result, Show, judge, report, rounds
+from rankpulse.drills.striking import stop_outside_an_update
 
 STORE_GONE_S = 30.0
 HOUR_S = 3600
@@ -35,7 +35,7 @@ async def hang(show: Show) -> Result:
     await asyncio.to_thread(_into_a_step, job, victim)
     show.tell(f"hang: SIGSTOP for rank {victim.rank} on {victim.node} (pid {victim.pid})")
     since = time.time()
-    os.kill(victim.pid, signal.SIGSTOP)
+    await asyncio.to_thread(stop_outside_an_update, victim.pid, show.nodes[victim.node])
     await closed(show, job, since, "the restart that ends the hang")
     done = f"SIGSTOP of rank {victim.rank} on {victim.node}, in the middle of a step"
     result = report(show, "hang", done, since, state.run_uid, before)

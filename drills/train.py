@@ -81,8 +81,10 @@ def checkpoints_of(args: argparse.Namespace, model: nn.Module, optimizer: torch.
     from rankpulse.trainer.checkpoint import CheckpointManager
 
     return CheckpointManager(
-        args.checkpoints, model=model, optimizer=optimizer, mode="sharded", every_steps=args.save_every, keep_last=3
-    )
+        args.checkpoints, model=model, optimizer=optimizer, mode="sharded", every_steps=args.save_every, keep_last=3,
+        allow_reshard=args.reshard,
+        last_words=args.last_words,
+    )  # fmt: skip
 
 
 def guard_of(args: argparse.Namespace, model: nn.Module) -> Any:
@@ -122,7 +124,7 @@ def train(args: argparse.Namespace) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if args.flip_at == step and dist.get_rank() == args.flip_rank:
+        if args.flip_at == step and dist.get_rank() == args.flip_rank and launched()["round"] <= 1:
             flip(model)
             notes.event("flipped", step=step)
         if guard is not None:
@@ -197,12 +199,14 @@ def main() -> None:
     parser.add_argument("--losses", type=Path, default=None, help="file for one JSON line per step and rank")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--save-every", type=int, default=10)
+    parser.add_argument("--reshard", action="store_true", help="go on with another number of ranks, too")
+    parser.add_argument("--last-words", action="store_true", help="survivors of a fault save what they hold")
     parser.add_argument("--step-s", type=float, default=0.15, help="seconds that a step should take at least")
     parser.add_argument("--fail-at", type=int, default=0, help="rank 0 raises at this step, in every round")
     parser.add_argument("--nan-at", type=int, default=0, help="the loss of rank 0 is NaN at this step")
     parser.add_argument("--nan-rounds", type=int, default=0, help="only in so many rounds, 0: in every one")
     parser.add_argument("--guard-every", type=int, default=0, help="replicas are compared every so many steps")
-    parser.add_argument("--flip-at", type=int, default=0, help="after this step a bit of a parameter flips")
+    parser.add_argument("--flip-at", type=int, default=0, help="after this step a bit of a parameter flips, once")
     parser.add_argument("--flip-rank", type=int, default=0, help="on this rank")
     parser.add_argument("--bare", action="store_true", help="without rankpulse, for reference")
     parser.add_argument("--nvrx", action="store_true", help="with nvidia-resiliency-ext instead, for comparison")

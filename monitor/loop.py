@@ -25,7 +25,7 @@ from rankpulse.core.events import (
     TookOffice,
 )
 from rankpulse.core.keys import Keys
-from rankpulse.core.records import NodeState
+from rankpulse.core.records import Beat, NodeState
 from rankpulse.core.settings import Settings
 from rankpulse.monitor.canary import Canary
 from rankpulse.monitor.clock import Clock
@@ -35,7 +35,7 @@ from rankpulse.monitor.prober import Prober
 from rankpulse.monitor.translate import Translator, leader_sights
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.monitor.webhook import Postman
-from rankpulse.store.api import Listing, Lost, Sight, Store, StoreError
+from rankpulse.store.api import Changes, Listing, Lost, Sight, Store, StoreError
 
 REOPEN_S: Final = 2.0  # between attempts to follow when the store forbids it
 BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0)  # before a new listing when batch after batch fails
@@ -211,7 +211,7 @@ class Loop:
             if isinstance(sight, Heard):
                 self._fold((sight,))
                 continue
-            self._fold(self._translator.events(sight, received_at))
+            self._fold(self._translator.events(sight, received_at), fresh=isinstance(sight, Changes))
             for present, revision in leader_sights(sight, self._keys.leader()):
                 self._election.saw_leader(present, revision)
             if isinstance(sight, Listing):
@@ -220,11 +220,15 @@ class Loop:
                 self._folded = max(self._folded, sight.revision)
         self.vitals.sight_lost = self._translator.lost
 
-    def _fold(self, events: Iterable[Event]) -> None:
+    def _fold(self, events: Iterable[Event], *, fresh: bool = False) -> None:
+        """`fresh`: written just now; what a listing shows may be old."""
         for event in events:
             if isinstance(event, Seen):
                 self.vitals.events[type(event.record).__name__.lower()] += 1
-                self.vitals.note(event.key, event.record)
+                if not isinstance(event.record, Beat):
+                    self.vitals.note(event.key, event.record)
+                elif fresh:
+                    self.vitals.beat_delay_s.observe(self._clock.utc() - event.record.at)
             elif isinstance(event, Garbled):
                 self.vitals.refused += 1
             self._tell_prober(event)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from rankpulse.core.engine import Engine
 from rankpulse.core.keys import BadName, Keys, check_name
 from rankpulse.core.settings import BadSettings, Settings
+from rankpulse.core.store_care import crowded
 from rankpulse.monitor import clock as clocks
 from rankpulse.monitor import topology
 from rankpulse.monitor.acts import Act, Acts, nobody
@@ -134,7 +135,15 @@ class Monitor:
             postman=self.postman,
             helpers=(self.asker, self.diagnoser),
         )
-        upkeep = Upkeep(store, clock, self.vitals, every_s=settings.monitor.compact_every_s, leads=self._leads)
+        upkeep = Upkeep(
+            store,
+            clock,
+            self.vitals,
+            every_s=settings.monitor.compact_every_s,
+            leads=self._leads,
+            quota_bytes=settings.monitor.store_quota_mb << 20,
+            crowded=lambda: crowded(len(self.engine.folder.fleet.nodes), settings.detect.heartbeat_interval_s),
+        )
         export = LedgerExport(settings.ledger, keys, self.engine.folder.ledger, clock, self.vitals, leads=self._leads)
         return [self.loop.run(), canary.run(), self.election.run(), upkeep.run(), export.run()]
 

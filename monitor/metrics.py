@@ -226,6 +226,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     **metrics_ledger.SOURCES,
     "rankpulse_build_info": _build,
     "rankpulse_monitor_tick_seconds": lambda view, vitals: [((), vitals.tick_s)],
+    "rankpulse_monitor_beat_delay_seconds": lambda view, vitals: [((), vitals.beat_delay_s)],
     "rankpulse_monitor_echo_age_seconds": lambda view, vitals: single(view["echo_age_s"]),
     "rankpulse_store_write_seconds": lambda view, vitals: [((), vitals.store_write_s)],
     "rankpulse_store_status_age_seconds": lambda view, vitals: single(view["store"]["age_s"]),
@@ -248,6 +249,10 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_monitor_probes": counted(lambda vitals: vitals.probes, PROBES),
     "rankpulse_monitor_probe_seconds": lambda view, vitals: single(vitals.probe_s),
     "rankpulse_store_db_bytes": lambda view, vitals: single(vitals.store.db_bytes if vitals.store else None),
+    "rankpulse_store_in_use_bytes": lambda view, vitals: single(
+        (vitals.store.in_use_bytes or None) if vitals.store else None
+    ),
+    "rankpulse_store_quota_bytes": lambda view, vitals: single(vitals.quota_bytes or None),
     "rankpulse_store_revision": lambda view, vitals: single(vitals.store.revision if vitals.store else None),
     "rankpulse_store_alarms": lambda view, vitals: single(len(vitals.store.alarms) if vitals.store else None),
     "rankpulse_node_silence_seconds": _node("silence_s"),
@@ -283,6 +288,9 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_run_checkpoint_saves": _checkpoint_count("saves"),
     "rankpulse_run_checkpoint_failures": _checkpoint_count("failures"),
     "rankpulse_run_checkpoint_refused": _checkpoint_count("refused"),
+    "rankpulse_checkpoint_durable_step": _checkpoint("durable_step", -1),
+    "rankpulse_checkpoint_durable_age_seconds": _checkpoint("durable_age_s"),
+    "rankpulse_checkpoint_upload_failures": _checkpoint_count("upload_failures"),
     "rankpulse_checkpoint_interval_advice_seconds": _advice({"best": "interval_s", "low": "low_s", "high": "high_s"}),
     "rankpulse_checkpoint_lost_ratio": _run(lambda run: run["advice"]["lost_share"] if run["advice"] else None),
     "rankpulse_run_mtbf_seconds": _advice({"best": "mtbf_s", "low": "mtbf_low_s", "high": "mtbf_high_s"}),

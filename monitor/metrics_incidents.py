@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rankpulse.core import incidents, ladder
+from rankpulse.core import incidents, ladder, last_words
 from rankpulse.core.announcing import PAGING
 from rankpulse.core.records import Member
 from rankpulse.monitor.samples import CLASSES, Sample, Source, Traced, View, counted
@@ -81,6 +81,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "rankpulse_incidents_on_rung": _on_rung,
     "rankpulse_incident_opened_timestamp_seconds": _named,
     "rankpulse_orders": counted(lambda vitals: vitals.orders, ORDERS),
+    "rankpulse_last_words": counted(lambda vitals: vitals.last_words, (last_words.ASKED, *last_words.OUTCOMES)),
     "rankpulse_time_to_detect_seconds": _took(lambda vitals: vitals.detect_s),
     "rankpulse_time_to_recover_seconds": _took(lambda vitals: vitals.recover_s),
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from rankpulse.core import store_care
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.vitals import Vitals
 from rankpulse.store.api import Store, StoreError, StoreStatus, Unreachable
@@ -44,8 +45,19 @@ class Upkeep:
     """Polls the store's status; compacts while this monitor leads."""
 
     def __init__(
-        self, store: Store, clock: Clock, vitals: Vitals, *, every_s: float, leads: Callable[[], bool]
+        self,
+        store: Store,
+        clock: Clock,
+        vitals: Vitals,
+        *,
+        every_s: float,
+        leads: Callable[[], bool],
+        quota_bytes: int = 0,
+        crowded: Callable[[], str] = lambda: "",
     ) -> None:
+        """`quota_bytes`: of a store that does not tell its own; `crowded`: what is to be said of the fleet's size."""
+        self._quota_bytes, self._crowded = quota_bytes, crowded
+        self._complained: set[str] = set()
         self._store, self._clock, self._vitals, self._every_s, self._leads = store, clock, vitals, every_s, leads
         self._history = History()
         self._compact_at = clock.now() + every_s
@@ -63,7 +75,9 @@ class Upkeep:
         try:
             self._vitals.store = status = await self._store.status()
             self._vitals.store_error, self._vitals.store_at = "", self._clock.now()
+            self._vitals.quota_bytes = status.quota_bytes or self._quota_bytes
             self._heed(status)
+            self._complain(status)
             await self._compact(status)
         except StoreError as error:
             if not self._vitals.store_error and not isinstance(error, Unreachable):  # that is said as loss of sight
@@ -76,6 +90,15 @@ class Upkeep:
         for alarm in self._said - set(status.alarms):
             log.info("alarm %s is cleared", alarm)
         self._said = set(status.alarms)
+
+    def _complain(self, status: StoreStatus) -> None:
+        """Each kind once, until it is over: the numbers in it change."""
+        found = list(store_care.complaints(status.version, status.db_bytes, self._vitals.quota_bytes))
+        found += [text] if (text := self._crowded()) else []
+        kinds = {text.split()[0]: text for text in found}
+        for kind in kinds.keys() - self._complained:
+            log.warning("%s", kinds[kind])
+        self._complained = set(kinds)
 
     async def _compact(self, status: StoreStatus) -> None:
         now = self._clock.now()

@@ -38,15 +38,18 @@ class Vitals:
     sight_lost: str = ""  # why the store cannot be seen; "" while it can
     engine_failure: str = ""  # why decisions cannot be taken at all; "" while they can
     store: StoreStatus | None = None
+    quota_bytes: int = 0  # of the store, told or configured
     store_at: float | None = None  # when it told that, monotonic
     store_error: str = ""
     store_write_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # the own key, acknowledged
     tick_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # folding and deciding, by turn
+    beat_delay_s: Histogram = field(default_factory=lambda: Histogram(FAST_S))  # made to folded, by two clocks
     incidents: Counter[str] = field(default_factory=Counter)  # by class, opened since the first listing
     restarts: Counter[str] = field(default_factory=Counter)  # by whom: "torchelastic" or "order", since then
     outcomes: dict[str, str] = field(default_factory=dict)  # run -> its outcome when last seen
     known: dict[str, Mark] = field(default_factory=dict)  # incident -> what was counted of it
     closed: Counter[tuple[str, str]] = field(default_factory=Counter)  # by class and outcome, likewise
+    last_words: Counter[str] = field(default_factory=Counter)  # by what came of them, of incidents that are over
     detect_s: dict[str, Histogram] = field(default_factory=dict)  # by class: time to detect of those opened
     recover_s: dict[str, Histogram] = field(default_factory=dict)  # and to recover of those that are over
     last: dict[str, str] = field(default_factory=dict)  # class -> the incident opened last
@@ -107,6 +110,8 @@ class Vitals:
             self.last_restart[by] = incident.id
         if now.closed and not before.closed:
             self.closed[incident.klass, incident.outcome] += 1
+            if incident.last_words:
+                self.last_words[incident.last_words] += 1
         if now.detect_s is not None and before.detect_s is None:
             self.detect_s.setdefault(incident.klass, Histogram(SLOW_S)).observe(now.detect_s, incident.id)
         if now.recover_s is not None and before.recover_s is None:

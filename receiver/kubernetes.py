@@ -68,5 +68,5 @@ class Kubernetes:
 
 
 def _words(status: int, tree: Any) -> str:
-    hint = " (deploy/kubernetes/receiver-rbac.yaml says what is needed)" if status == 403 else ""
+    hint = " (deploy/kubernetes/receiver/rbac.yaml says what is needed)" if status == 403 else ""
     return f"{status} {printable(tree.get('message', ''), 200)}{hint}"

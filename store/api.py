@@ -130,6 +130,8 @@ class StoreStatus:
     revision: int
     has_leader: bool
     alarms: tuple[str, ...] = ()
+    in_use_bytes: int = 0  # of `db_bytes`, without what compaction has freed; 0: not told
+    quota_bytes: int = 0  # 0: not told (etcd before 3.6)
 
 
 class Store(Protocol):

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from rankpulse.core.settings import StoreSettings
 from rankpulse.store.api import StoreError
+from rankpulse.store.calls import Wire
 from rankpulse.store.channel import REQUIRE_LEADER, Metadata
 from rankpulse.store.errors import RPC_ERRORS, auth_is_off
 from rankpulse.store.secret import read_lines
@@ -44,23 +45,23 @@ class Identity:
         """Let the next `ensure` fetch a new token."""
         self._asked_at = None
 
-    async def ensure(self, auth: Any, timeout_s: float) -> None:
-        """Have a token that is not old. `auth`: etcd3aio's AuthService of a standing connection."""
+    async def ensure(self, wire: Wire, timeout_s: float) -> None:
+        """Have a token that is not old, over a standing connection."""
         if self.user and (self._asked_at is None or self._clock() - self._asked_at > RENEW_S):
-            await self.renew(auth, self._token, timeout_s)
+            await self.renew(wire, self._token, timeout_s)
 
-    async def renew(self, auth: Any, stale: str, timeout_s: float) -> None:
+    async def renew(self, wire: Wire, stale: str, timeout_s: float) -> None:
         """A new token in place of `stale`; nothing to do when somebody else has just fetched one."""
         async with self._lock:
             if self._token != stale or not self.user:
                 return
             password = read_password(self._password_file)
             try:
-                answer = await auth.authenticate(self.user, password, timeout=timeout_s, max_attempts=1)
+                token = await wire.authenticate(self.user, password, timeout_s)
             except RPC_ERRORS as error:
                 if not auth_is_off(error):
                     raise
                 self._token = ""  # etcd lets everybody in: say so no louder than etcd does
             else:
-                self._token = answer.token
+                self._token = token
             self._asked_at = self._clock()

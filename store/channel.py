@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -82,30 +81,11 @@ def _pem(path: str, name: str) -> bytes | None:
         raise StoreError(f"store.{name}: {problem(path) or error.strerror}") from error
 
 
-class _Stamp(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-    """Puts the present metadata on every unary call, so that a renewed token is used at once by all services."""
-
-    def __init__(self, metadata: Callable[[], Metadata]) -> None:
-        self._metadata = metadata
-
-    async def intercept_unary_unary(self, go_on: Any, details: Any, request: Any) -> Any:
-        # a member's own status is wanted most when there is no leader
-        own = "/etcdserverpb.Maintenance/" in _text(details.method)
-        stamps = [pair for pair in self._metadata() if not (own and pair == REQUIRE_LEADER)]
-        metadata = grpc.aio.Metadata(*(details.metadata or ()), *stamps)
-        return await go_on(details._replace(metadata=metadata), request)
-
-
-def _text(method: str | bytes) -> str:
-    return method.decode() if isinstance(method, bytes) else method
-
-
-def dial(endpoint: Endpoint, certificates: Certificates, metadata: Callable[[], Metadata]) -> Any:
+def dial(endpoint: Endpoint, certificates: Certificates) -> Any:
     """A `grpc.aio.Channel` to this one endpoint; nothing is sent yet. Raises `StoreError` for unreadable files."""
-    stamp = [_Stamp(metadata)]
     if not endpoint.tls:
-        return grpc.aio.insecure_channel(endpoint.target, options=_OPTIONS, interceptors=stamp)
-    return grpc.aio.secure_channel(endpoint.target, certificates.grpc(), options=_OPTIONS, interceptors=stamp)
+        return grpc.aio.insecure_channel(endpoint.target, options=_OPTIONS)
+    return grpc.aio.secure_channel(endpoint.target, certificates.grpc(), options=_OPTIONS)
 
 
 async def connected(channel: Any, timeout_s: float) -> bool | None:

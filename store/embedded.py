@@ -191,8 +191,14 @@ class EmbeddedEtcd:
     """
 
     def __init__(
-        self, data_dir: str | os.PathLike[str] | None = None, *, tls: ServerTls | None = None, extra: Sequence[str] = ()
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        tls: ServerTls | None = None,
+        extra: Sequence[str] = (),
+        name: str = "embedded",
     ) -> None:
+        self.name, self._peers = name, ""
         self._binary = find_etcd()
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._dir: Path | None = None
@@ -231,13 +237,35 @@ class EmbeddedEtcd:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self) -> None:
-        """Start on free ports and wait until it answers. Raises `NoEtcd` with the last lines of its log."""
+    @property
+    def peer(self) -> str:
+        """Where other members reach it, as `--initial-cluster` wants it."""
+        return f"{self.name}=http://127.0.0.1:{self._ports[1]}"
+
+    def place(self, ports: Sequence[int]) -> None:
+        """The ports for clients, members and health: before `join`."""
+        self._ports = list(ports)
+
+    def join(self, peers: str) -> None:
+        """As `start`, as one of several members, on the ports given before. It answers when most of them are there."""
+        self._peers = peers
+        self._make_place()
+        try:
+            self._launch(give_up=True)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _make_place(self) -> None:
         if self._given_dir is None:
             self._dir, self._lock = _make_dir()
         else:
             self._dir = self._given_dir
             self._dir.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start on free ports and wait until it answers. Raises `NoEtcd` with the last lines of its log."""
+        self._make_place()
         try:
             for last in (n == _TRIES - 1 for n in range(_TRIES)):
                 self._ports = free_ports(3)
@@ -268,11 +296,11 @@ class EmbeddedEtcd:
         client, peer, health = self._ports
         peers = f"http://127.0.0.1:{peer}"
         return [
-            self._binary.path, "--name=embedded", f"--data-dir={self._dir}/data",
+            self._binary.path, f"--name={self.name}", f"--data-dir={self._dir}/data",
             f"--listen-client-urls={scheme}://127.0.0.1:{client}",
             f"--advertise-client-urls={scheme}://127.0.0.1:{client}",
             f"--listen-peer-urls={peers}", f"--initial-advertise-peer-urls={peers}",
-            f"--initial-cluster=embedded={peers}", f"--listen-metrics-urls=http://127.0.0.1:{health}",
+            f"--initial-cluster={self._peers or self.peer}", f"--listen-metrics-urls=http://127.0.0.1:{health}",
             "--log-level=warn", "--logger=zap", *self._speed_flags(), *self._tls_flags(), *self._extra,
         ]  # fmt: skip
 

@@ -4,11 +4,10 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from etcd3aio import EtcdError
 
 from rankpulse.store.api import Denied, LeaseLost, NoSpace, StoreError, TooLarge, Uncertain, Unreachable
 
-RPC_ERRORS: Final = (EtcdError, grpc.aio.AioRpcError, TimeoutError)
+RPC_ERRORS: Final = (grpc.aio.AioRpcError, TimeoutError)
 _CODE: Final = grpc.StatusCode
 
 # the token is unknown, expired, or from before a change of users: authenticate again. Nothing was done.
@@ -23,11 +22,8 @@ class Broken(Unreachable):
 
 
 def rpc_error(error: BaseException) -> Any:
-    """The `AioRpcError` behind what etcd3aio raises, or None (a timeout)."""
-    for candidate in (error, error.__cause__):
-        if isinstance(candidate, grpc.aio.AioRpcError):
-            return candidate
-    return None
+    """The error if it is gRPC's, or None (a timeout of our own)."""
+    return error if isinstance(error, grpc.aio.AioRpcError) else None
 
 
 def details_of(error: BaseException) -> str:

@@ -10,8 +10,6 @@ from re import findall
 from typing import Any, Final, TypeVar, cast
 
 import grpc.aio
-from etcd3aio._protobuf import Compare
-from etcd3aio.kv import KVService, prefix_range_end
 
 from rankpulse.core.settings import StoreSettings
 from rankpulse.store import files
@@ -26,7 +24,6 @@ from rankpulse.store.api import (
     Lost,
     Outcome,
     Progress,
-    Put,
     Sight,
     Store,
     StoreError,
@@ -36,14 +33,15 @@ from rankpulse.store.api import (
     Write,
 )
 from rankpulse.store.auth import Identity, read_password
+from rankpulse.store.calls import Wire, item, prefix_end, transaction
 from rankpulse.store.channel import Certificates
 from rankpulse.store.endpoints import parse_endpoints
 from rankpulse.store.errors import RPC_ERRORS, Broken, details_of, stale_token, timed_out, translate
-from rankpulse.store.link import Link, Wire, summary
+from rankpulse.store.link import Link, summary
 from rankpulse.store.watch import Cancelled, watch
 
 PROGRESS_S: Final = 2.0
-_PAUSES_S: Final = (0.1, 2.0)  # between tries of a lost watch: the first, and the longest
+_PAUSES_S: Final = (0.2, 2.0)  # between tries of a lost watch: the first, and the longest; each is cut by lot
 T = TypeVar("T")
 Call = Callable[[Wire, float], Awaitable[T]]  # does one thing on a connection within seconds
 
@@ -85,42 +83,40 @@ class EtcdStore:
     # the protocol
 
     async def get(self, key: str) -> Item | None:
-        answer = await self._call(lambda wire, s: wire.kv.get(key, timeout=s, max_attempts=1))
-        return _item(answer.kvs[0]) if answer.kvs else None
+        answer = await self._call(lambda wire, s: wire.range(key, b"", s))
+        return item(answer.kvs[0]) if answer.kvs else None
 
     async def list(self, prefix: str) -> Listing:
-        end = _end(prefix)
-        answer = await self._call(lambda wire, s: wire.kv.get(prefix, end, timeout=s, max_attempts=1))
-        items = sorted(map(_item, answer.kvs), key=lambda item: (item.modified, item.key))
+        end = prefix_end(prefix)
+        answer = await self._call(lambda wire, s: wire.range(prefix, end, s))
+        items = sorted(map(item, answer.kvs), key=lambda one: (one.modified, one.key))
         return Listing(answer.header.revision, tuple(items))
 
     async def put(self, key: str, value: bytes, *, lease: int = 0) -> int:
-        answer = await self._call(lambda wire, s: wire.kv.put(key, value, lease, timeout=s, max_attempts=1), write=True)
+        answer = await self._call(lambda wire, s: wire.put(key, value, lease, s), write=True)
         return int(answer.header.revision)
 
     async def delete(self, key: str) -> bool:
-        answer = await self._call(lambda wire, s: wire.kv.delete(key, timeout=s, max_attempts=1), write=True)
+        answer = await self._call(lambda wire, s: wire.delete(key, b"", s), write=True)
         return bool(answer.deleted)
 
     async def delete_prefix(self, prefix: str) -> int:
-        end = _end(prefix)
-        answer = await self._call(lambda wire, s: wire.kv.delete(prefix, end, timeout=s, max_attempts=1), write=True)
+        end = prefix_end(prefix)
+        answer = await self._call(lambda wire, s: wire.delete(prefix, end, s), write=True)
         return int(answer.deleted)
 
     async def txn(self, guards: Sequence[Guard], writes: Sequence[Write]) -> Outcome:
-        compares, ops = [_compare(guard) for guard in guards], [_op(write) for write in writes]
-        answer = await self._call(
-            lambda wire, s: wire.kv.txn(compares, ops, timeout=s, max_attempts=1), write=bool(writes)
-        )
+        request = transaction(guards, writes)
+        answer = await self._call(lambda wire, s: wire.txn(request, s), write=bool(writes))
         return Outcome(bool(answer.succeeded), int(answer.header.revision))
 
     async def grant(self, ttl_s: float) -> Lease:
         ttl = max(1, ceil(ttl_s))
-        answer = await self._call(lambda wire, s: wire.lease.grant(ttl, timeout=s, max_attempts=1), write=True)
+        answer = await self._call(lambda wire, s: wire.grant(ttl, s), write=True)
         return Lease(int(answer.ID), float(answer.TTL))
 
     async def keep_alive(self, lease: Lease) -> float:
-        ttl = await self._call(lambda wire, s: _keep_alive(wire, lease.id, s))
+        ttl = await self._call(lambda wire, s: wire.renewals.renew(lease.id, s))
         if ttl <= 0:
             raise LeaseLost(f"lease {lease.id:x} has ended")
         return float(ttl)
@@ -128,20 +124,28 @@ class EtcdStore:
     async def revoke(self, lease: Lease) -> None:
         # an ended lease is what was asked for
         with contextlib.suppress(LeaseLost):
-            await self._call(lambda wire, s: wire.lease.revoke(lease.id, timeout=s, max_attempts=1), write=True)
+            await self._call(lambda wire, s: wire.revoke(lease.id, s), write=True)
 
     async def compact(self, revision: int) -> None:
         try:
-            await self._call(lambda wire, s: wire.kv.compact(revision, timeout=s, max_attempts=1))
+            await self._call(lambda wire, s: wire.compact(revision, s))
         except StoreError as error:
             if "has been compacted" not in str(error):  # somebody else was there first
                 raise
 
     async def status(self) -> StoreStatus:
         """Of the endpoint in use."""
-        answer = await self._call(lambda wire, s: wire.maintenance.status(timeout=s, max_attempts=1))
+        answer = await self._call(lambda wire, s: wire.status(s))
         alarms = tuple(sorted(set(findall(r"alarm:(\w+)", " ".join(answer.errors)))))
-        return StoreStatus(answer.version, answer.dbSize, answer.header.revision, answer.leader != 0, alarms)
+        return StoreStatus(
+            answer.version,
+            answer.dbSize,
+            answer.header.revision,
+            answer.leader != 0,
+            alarms,
+            answer.dbSizeInUse,
+            answer.dbSizeQuota,
+        )
 
     async def close(self) -> None:
         """Drop all connections. Followers end at their next sight."""
@@ -154,7 +158,7 @@ class EtcdStore:
         return cast(T, await self._call(call, write=write))
 
     async def follow(self, prefix: str) -> AsyncIterator[Sight]:
-        _end(prefix)
+        prefix_end(prefix)
         seen, lost, tries, refused = 0, False, 0, False
         while not self._closed:
             try:
@@ -191,7 +195,7 @@ class EtcdStore:
 
     def _pause_s(self, tries: int) -> float:
         first, longest = _PAUSES_S
-        return self._rng.uniform(0.5, 1.0) * min(longest, first * 2.0 ** min(tries, 10))
+        return self._rng.uniform(0.1, 1.0) * min(longest, first * 2.0 ** min(tries, 10))
 
     def _turn_from(self, number: int) -> None:
         """The endpoint failed: begin with the next, unless another call has done so already."""
@@ -206,7 +210,7 @@ class EtcdStore:
         try:
             while not self._closed:
                 wire = await link.connect(self._timeout_s)
-                await self._identity.ensure(wire.auth, self._timeout_s)
+                await self._identity.ensure(wire, self._timeout_s)
                 news = watch(wire.channel, self._identity.metadata(), prefix, seen, self._progress_s)
                 async with contextlib.aclosing(news) as sights:
                     async for sight in sights:
@@ -280,7 +284,7 @@ class EtcdStore:
         def left() -> float:
             return max(0.01, deadline - self._clock())
 
-        await self._identity.ensure(wire.auth, left())
+        await self._identity.ensure(wire, left())
         token = self._identity.token
         try:
             return await call(wire, left())
@@ -288,43 +292,8 @@ class EtcdStore:
             if not (self._identity.user and stale_token(error)):
                 raise
         # refused for its token only, so nothing was done: even a write may be sent again
-        await self._identity.renew(wire.auth, token, left())
+        await self._identity.renew(wire, token, left())
         return await call(wire, left())
 
     def _translated(self, error: BaseException, where: str, *, write: bool) -> StoreError:
         return translate(error, where, write=write, user=self._identity.user, timeout_s=self._timeout_s)
-
-
-def _end(prefix: str) -> bytes:
-    """Where the prefix ends. Raises `StoreError` for an empty one."""
-    if not prefix:
-        raise StoreError("an empty prefix would mean the whole store: name one")
-    return bytes(prefix_range_end(prefix))
-
-
-def _item(kv: Any) -> Item:
-    return Item(kv.key.decode(errors="replace"), kv.value, kv.create_revision, kv.mod_revision, kv.lease)
-
-
-def _compare(guard: Guard) -> Any:
-    """A key that does not exist has the modified revision 0 in etcd too."""
-    return Compare(result=Compare.EQUAL, target=Compare.MOD, key=guard.key.encode(), mod_revision=guard.modified)
-
-
-def _op(write: Write) -> Any:
-    if isinstance(write, Put):
-        return KVService.txn_op_put(write.key, write.value, lease=write.lease)
-    return KVService.txn_op_delete(write.key)
-
-
-async def _keep_alive(wire: Wire, lease: int, timeout_s: float) -> int:
-    """Renew once; the seconds it now lasts, 0 when it has ended."""
-    stream = wire.lease.keep_alive(lease)
-    try:
-        async with asyncio.timeout(timeout_s):
-            answer = await stream.read()
-    finally:
-        stream.cancel()
-    if answer is grpc.aio.EOF:
-        raise Unreachable("etcd ended the call without an answer: try again")
-    return int(answer.TTL)

@@ -3,16 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from etcd3aio.auth import AuthService
-from etcd3aio.kv import KVService
-from etcd3aio.lease import LeaseService
-from etcd3aio.maintenance import MaintenanceService
+import grpc
 
 from rankpulse.core.addresses import Endpoint
 from rankpulse.store.api import Denied, StoreError, Unreachable
+from rankpulse.store.calls import Wire
 from rankpulse.store.channel import Certificates, Metadata, connected, dial
 from rankpulse.store.probe import explain
 from rankpulse.store.renewal import Renewal
@@ -22,21 +19,6 @@ _TRIAL_S: Final = 5.0  # of a connection with new certificates, beside the one t
 _RETIRE_S: Final = 15.0  # then the connection with the old ones is closed
 _log = logging.getLogger(__name__)
 _PATIENCE: Final = 2  # deadlines missed in a row before the connection itself is doubted
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """A channel and etcd3aio's services on it."""
-
-    channel: Any
-    kv: Any
-    lease: Any
-    auth: Any
-    maintenance: Any
-
-
-def _wire(channel: Any) -> Wire:
-    return Wire(channel, KVService(channel), LeaseService(channel), AuthService(channel), MaintenanceService(channel))
 
 
 class Link:
@@ -57,13 +39,15 @@ class Link:
 
     async def connect(self, timeout_s: float) -> Wire:
         """A standing connection. Raises `Unreachable` or `Denied` with what is wrong; nothing was sent."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
         self.renew_soon()
         wire = self._wire
+        if wire is not None and wire.channel.get_state() is grpc.ChannelConnectivity.READY:
+            return wire  # the usual case, thousands of times a second
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         if wire is None:
             self._renewal = Renewal(self._certificates)
-            wire = self._wire = _wire(dial(self.endpoint, self._certificates, self._metadata))
+            wire = self._wire = self._dialled()
         answer = await connected(wire.channel, timeout_s)
         if answer:
             return wire
@@ -84,7 +68,7 @@ class Link:
 
     async def _renew(self, old: Wire) -> None:
         try:
-            made = _wire(dial(self.endpoint, self._certificates, self._metadata))
+            made: Wire | None = self._dialled()
         except StoreError:  # the files have changed once more
             made = None
         try:
@@ -96,7 +80,7 @@ class Link:
         finally:
             self._trial = None
             if made is not None:
-                await made.channel.close()
+                await made.close()
 
     def _retire(self, wire: Wire) -> None:
         """No new call takes it; those that have taken it, and watches, have time to go over."""
@@ -105,7 +89,7 @@ class Link:
             try:
                 await asyncio.sleep(_RETIRE_S)
             finally:
-                await wire.channel.close()
+                await wire.close()
 
         task = asyncio.get_running_loop().create_task(later())
         self._retiring.add(task)
@@ -115,6 +99,9 @@ class Link:
     def wire(self) -> Wire | None:
         """The connection that calls take now."""
         return self._wire
+
+    def _dialled(self) -> Wire:
+        return Wire.on(dial(self.endpoint, self._certificates), self._metadata)
 
     def answered(self) -> None:
         self._missed = 0
@@ -129,14 +116,14 @@ class Link:
         """Give this connection up; calls still under way on it have `grace_s` to end."""
         if self._wire is wire:
             self._wire, self._missed = None, 0
-            task = asyncio.get_running_loop().create_task(wire.channel.close(grace_s))
+            task = asyncio.get_running_loop().create_task(wire.close(grace_s))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         wire, self._wire = self._wire, None
         if wire is not None:
-            await wire.channel.close()
+            await wire.close()
         ending = [*self._retiring, *([self._trial] if self._trial else [])]
         for task in ending:
             task.cancel()

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import grpc.aio
 from etcd3aio._protobuf import WatchCreateRequest, WatchRequest, WatchStub
-from etcd3aio.kv import prefix_range_end
 
 from rankpulse.store.api import Change, Changes, Progress, Unreachable
+from rankpulse.store.calls import prefix_end
 from rankpulse.store.channel import Metadata
 
 SILENT_FACTOR: Final = 3  # progress intervals without a word, then the watch counts as dead
@@ -85,7 +85,7 @@ class _Behind:
 async def _requests(prefix: str, start: int, progress_s: float) -> AsyncIterator[Any]:
     yield WatchRequest(
         create_request=WatchCreateRequest(
-            key=prefix.encode(), range_end=prefix_range_end(prefix), start_revision=start, fragment=True
+            key=prefix.encode(), range_end=prefix_end(prefix), start_revision=start, fragment=True
         )
     )
     ask = WatchRequest(progress_request={})

@@ -7,6 +7,7 @@ H = 'cluster="c", instance="a1", job="rankpulse-agent", Hostname="n1"'
 G = f'{H}, gpu="3", UUID="GPU-1", pci_bus_id="0000:3b:00.0"'
 ON, OFF = "1+0x480", "0+0x480"  # two hours of samples, one every 15 s
 GONE = "_x480"
+QUOTA = "2147483648+0x480"
 
 HEALTHY = {
     f"up{{{M1}}}": ON,
@@ -36,6 +37,7 @@ HEALTHY = {
     f'rankpulse_lemons{{{M1}, kind="node"}}': OFF,
     f"rankpulse_store_alarms{{{M1}}}": OFF,
     f"rankpulse_store_db_bytes{{{M1}}}": "20000000+0x480",
+    f"rankpulse_store_quota_bytes{{{M1}}}": QUOTA,
     f'rankpulse_node_suspect{{{M1}, node="n1"}}': OFF,
     f'rankpulse_incidents_open{{{M1}, class="worker_dead"}}': OFF,
     f'rankpulse_incidents_paging{{{M1}, class="worker_dead"}}': OFF,
@@ -45,6 +47,7 @@ HEALTHY = {
     f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': "60+0x480",
     f'rankpulse_run_checkpoint_failures_total{{{M1}, run_uid="r1"}}': "1+0x480",
     f'rankpulse_run_checkpoint_refused_total{{{M1}, run_uid="r1"}}': "1+0x480",
+    f'rankpulse_checkpoint_upload_failures_total{{{M1}, run_uid="r1"}}': "2+0x480",
     f'rankpulse_agent_info{{{A1}, version="1"}}': ON,
     f'rankpulse_agent_info{{{A2}, version="1"}}': ON,
     f"rankpulse_agent_store_silence_seconds{{{A1}}}": ON,
@@ -222,6 +225,18 @@ CASES: list[Case] = [
         set(),
     ),
     (
+        "a checkpoint is not brought beyond the nodes",
+        {f'rankpulse_checkpoint_upload_failures_total{{{M1}, run_uid="r1"}}': "2x8 4x480"},
+        "5m",
+        {"RankpulseCheckpointUploadsFail"},
+    ),
+    (
+        "one was not, two hours ago",
+        {f'rankpulse_checkpoint_upload_failures_total{{{M1}, run_uid="r1"}}': "2x8 4x480"},
+        "2h",
+        set(),
+    ),
+    (
         "it trains and no checkpoint is verified",
         {f'rankpulse_run_checkpoint_verified_age_seconds{{{M1}, run_uid="r1"}}': "6000+15x480"},
         "50m",
@@ -305,7 +320,21 @@ CASES: list[Case] = [
     ),
     # --- the store
     ("etcd is full", {f"rankpulse_store_alarms{{{M1}}}": ON}, "1m", {"RankpulseStoreAlarm"}),
-    ("etcd's file grows", {f"rankpulse_store_db_bytes{{{M1}}}": "1700000000+0x480"}, "12m", {"RankpulseStoreGrows"}),
+    (
+        "etcd's file grows",
+        {f"rankpulse_store_db_bytes{{{M1}}}": "1700000000+0x480", f"rankpulse_store_quota_bytes{{{M1}}}": QUOTA},
+        "12m",
+        {"RankpulseStoreGrows"},
+    ),
+    (
+        "etcd's file is as large, and its quota larger",
+        {
+            f"rankpulse_store_db_bytes{{{M1}}}": "1700000000+0x480",
+            f"rankpulse_store_quota_bytes{{{M1}}}": "8000000000+0x480",
+        },
+        "12m",
+        set(),
+    ),
     (
         "records are refused",
         {f"rankpulse_monitor_refused_total{{{M1}}}": "2x10 3x480"},

@@ -54,6 +54,11 @@ class Standing(Files):
         super().rename(old, new)
         self.at("rename")
 
+    def link(self, old: str, new: str) -> None:
+        self.at("link")
+        super().link(old, new)
+        self.at("link")
+
     def unlink(self, path: str) -> None:
         self.at("unlink")
         super().unlink(path)

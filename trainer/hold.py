@@ -248,6 +248,7 @@ def _hold(argv: Sequence[str], waits: Patience) -> int:
         if os.getppid() != parent:
             return 1
     signals = kernel.signal_fd(_SIGNALS)
+    os.environ["RANKPULSE_GRACE_S"] = f"{waits.grace_s:g}"  # the trainer must have spoken its last words by then
     child = start(argv, before)
     line = AgentLine(socket_path(os.environ), {"op": "hold", "v": PROTOCOL, "pid": child, **seat(os.environ)})
     status = Holder(child, os.environ.get("RANK", "")[:12], waits, signals, line).run()

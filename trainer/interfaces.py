@@ -79,6 +79,20 @@ def open_worker_server(torch: Any, path: str) -> str:
     return _keep_for_ever(server)
 
 
+def register_handler(torch: Any, name: str, handle: Callable[[Any, Any], None]) -> str:
+    """Have `handle(request, response)` called for `POST /handler/<name>` of the worker server. It stays for good."""
+    if torch is None:
+        return "torch is not imported"
+    try:
+        importlib.import_module("torch._C._distributed_c10d")._register_handler(name, handle)
+        _keep_for_ever(handle)
+    except (ImportError, AttributeError):
+        return "this torch has no torch._C._distributed_c10d._register_handler"
+    except Exception as error:
+        return f"_register_handler refused: {type(error).__name__}: {error}"
+    return "ok"
+
+
 def let_server_finish(path: str, patience_s: float = 0.5) -> None:
     """Before the interpreter ends: let requests that reached the server on `path` be answered. Nobody asks: no wait.
 
@@ -117,10 +131,11 @@ def _sockets_at(path: str) -> int:
         return 0
 
 
-def _keep_for_ever(server: object) -> str:
+def _keep_for_ever(held: object) -> str:
     """Never destroy the server: its destructor joins threads that a forked child has not (it aborts there), and at
-    the interpreter's end it would wait, with the interpreter locked, for handlers that want the lock."""
+    the interpreter's end it would wait, with the interpreter locked, for handlers that want the lock. Nor a handler:
+    C++ lets go of it after the interpreter's end, and the process would abort."""
     import ctypes
 
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
     return "ok"

@@ -142,6 +142,12 @@ class Pulse:
             data = slot_checks.packed(checks, self._checks)
             shared[slot_checks.CHECKS_AT : slot_checks.CHECKS_AT + len(data)] = data
 
+    def updating(self, begun: bool) -> None:
+        """An optimizer's step begins, or is over. One byte, also after `close()`: a program may train on."""
+        shared = self._shared
+        if shared is not None:
+            shared[slot.UPDATING_AT] = begun
+
     def finish(self, error: object, place: str = "") -> None:
         """The interpreter ends, because of `error` (an exception or None), after the collective `place`. A hook."""
         closed = self._map is None

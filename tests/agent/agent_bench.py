@@ -29,12 +29,15 @@ import ctypes, os, signal, sys, types
 if not os.environ.get("TEST_ORPHAN"):
     ctypes.CDLL(None).prctl(1, 9)  # no worker outlives its test
 sys.modules["torch"] = types.ModuleType("torch")  # the real one takes seconds to import and is not needed here
+exec(os.environ.get("TEST_BEFORE", ""))
 from rankpulse.trainer import attach
 import rankpulse.trainer.endings
 uid = int(os.environ.get("TEST_UID", "0"))
 if uid:
     os.setresuid(uid, uid, uid)
 pulse = attach() if "TEST_UNATTACHED" not in os.environ else None
+if "TEST_UPDATING" in os.environ:
+    pulse.updating(True)
 if "TEST_TELLS" in os.environ:
     from rankpulse.trainer.checkpoint.report import tell
     event, step = os.environ["TEST_TELLS"].split()

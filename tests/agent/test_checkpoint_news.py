@@ -61,7 +61,7 @@ async def test_a_word_becomes_an_observation_of_the_run_that_the_agent_knows(ben
     assert fact == Fact(records.CHECKPOINT, RUN, 1, 1, 10, 7, fact.detail)
     assert fact.detail == {
         "event": "saved", "step": 5, "bytes": 9, "shards": 2, "kind": "sharded", "save_s": 1.0, "verified": True,
-        "verify_s": 0.0, "oldest": -1, "times": 1,
+        "verify_s": 0.0, "oldest": -1, "local": False, "times": 1,
     }  # fmt: skip
 
 

@@ -134,7 +134,12 @@ def test_so_many_stay_and_what_never_became_one_goes(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         brought(target, tmp_path / "near", step, f"0000000{step}", keep=2)
     assert [copy.step for copy in target.copies()] == [4, 3]
-    assert sorted(os.listdir(tmp_path / "far")) == ["notes", "step-00000003-00000003", "step-00000004-00000004"]
+    assert sorted(os.listdir(tmp_path / "far")) == [
+        "bringing.json",
+        "notes",
+        "step-00000003-00000003",
+        "step-00000004-00000004",
+    ]
 
 
 def test_what_was_given_up_takes_no_room_from_what_may_arrive(tmp_path: Path) -> None:

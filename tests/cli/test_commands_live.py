@@ -260,6 +260,10 @@ def test_what_a_run_says_of_numbers_that_are_not_finite_stays_until_it_says_othe
     here.run("arm", "--run", "llama", "--no-restart-on-non-finite", "--reason", "not any more")
     assert consent() is False
     assert "needs --run" in here.run("arm", "--restart-on-non-finite", "--reason", "all", code=2)
+    answer = here.run("arm", "--run", "llama", "--restart-on-corruption", "--reason", "it may")
+    assert "also because its replicas differ" in answer
+    assert consent() is False, "what was said of the other stays"
+    assert "also because its replicas differ" in here.run("status")
 
 
 def test_a_run_is_armed_paused_and_resumed_alone(here: Cluster) -> None:

@@ -7,7 +7,7 @@ from core_world import Proc, World
 
 from rankpulse.core import checkpoints, codec
 from rankpulse.core import records as r
-from rankpulse.core.checkpoints import LOADED, REFUSED, SAVE_FAILED, SAVED
+from rankpulse.core.checkpoints import LOADED, REFUSED, SAVE_FAILED, SAVED, UPLOAD_FAILED, UPLOADED
 
 NODES = {"node-a": 2, "node-b": 2}
 
@@ -113,6 +113,30 @@ def test_saves_that_fail_are_counted_until_one_succeeds() -> None:
     world.run(1)
     found = state(world)
     assert (found.failures, found.failed_since, found.failure) == (3, 0, "")
+
+
+def test_what_is_beyond_the_nodes_is_the_newest_that_is_complete_at_any_place() -> None:
+    world, procs = joined()
+    saves(world, procs[0], 100, local=True)
+    says(world, procs[2], UPLOAD_FAILED, 100, reason="disk \x1b[2J full", times=2)
+    world.run(1)
+    found, now = state(world), shown(world)
+    assert (found.durable_step, found.upload_failures, found.upload_failed_since) == (-1, 2, 2)
+    assert (found.upload_failure, found.failures) == ("disk \\x1b[2J full", 0), "the save itself is sound"
+    assert now is not None
+    assert now["durable_age_s"] is None
+    saves(world, procs[0], 120, local=True)
+    says(world, procs[0], UPLOADED, 120, upload_s=2.0, place="/shared")
+    says(world, procs[0], UPLOADED, 100, upload_s=9.0, place="s3://far")
+    world.run(1)
+    found = state(world)
+    assert (found.step, found.durable_step, found.uploads, found.durable_saves) == (120, 120, 2, 2)
+    assert (found.upload_failures, found.upload_failed_since, found.upload_failure) == (2, 0, "")
+    world.run(5)
+    assert round((shown(world) or {})["durable_age_s"]) == 6
+    loads(world, procs[0], 100)
+    world.run(1)
+    assert state(world).durable_step == 100, "what came later was not trusted"
 
 
 def test_after_a_load_the_newest_is_what_was_loaded() -> None:

@@ -71,6 +71,22 @@ def test_the_odd_one_out_is_named_and_the_job_goes_on_from_before_it_without_its
     assert incident.confidence == 1.0
 
 
+def test_the_machine_lives_and_asks_again_and_is_kept_out_until_a_person_has_looked_at_it() -> None:
+    world = trained()
+    tells(world, 110)
+    tells(world, 120, {"node-c": 5})
+    world.run(3)
+    [order] = world.of_kind("restart")
+    for proc in [p for p in world.procs if p.alive]:
+        world.ends(proc, signal=15, order_id=order.order_id)
+    world.asks(NODES, 2)
+    world.run(3)
+    gate = codec.decode(r.Gate, world.store[world.keys.gate("job-1", 2)][0])
+    assert (gate.go, gate.without) == (True, ("node-c",))
+    [cordon] = [codec.decode(r.Cordon, data) for key, (data, _) in world.store.items() if "/cordons/" in key]
+    assert (cordon.node, "from a checkpoint before step" in cordon.reason) == ("node-c", True)
+
+
 def test_it_ends_when_the_others_train_again() -> None:
     world = trained()
     tells(world, 110)
@@ -101,6 +117,17 @@ def test_without_consent_a_person_is_told_which_machine_it_is() -> None:
     assert (incident.action, world.orders()) == ("page", [])
     assert "policy.restart_on_corruption is off" in incident.action_reason
     assert incident.nodes == ("node-b",)
+
+
+@pytest.mark.parametrize("settings", [DRILL, CONSENT])
+def test_a_runs_own_word_goes_before_the_clusters(settings: Settings) -> None:
+    world, wanted = trained(settings), settings is DRILL
+    mode = r.RunMode(run_uid="job-1", mode="armed", author="ann", reason="mine", at=0.0, restart_on_corruption=wanted)
+    world.put(world.keys.run_mode("job-1"), mode)
+    tells(world, 110)
+    tells(world, 120, {"node-b": 5})
+    world.run(5)
+    assert bool(world.of_kind("restart")) is wanted
 
 
 def test_of_two_replicas_nobody_is_picked_both_are_named_and_nobody_is_left_out() -> None:

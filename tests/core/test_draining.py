@@ -58,8 +58,8 @@ def trained(*, spare: bool = True, armed: bool = True, chosen: Settings | None =
     return world
 
 
-def saves(world: SilenceWorld, proc: Proc, step: int) -> None:
-    detail = {"bytes": 1000, "shards": 4, "kind": "sharded", "save_s": 0.3, "verified": True, "verify_s": 0.1}
+def saves(world: SilenceWorld, proc: Proc, step: int, **more: Any) -> None:
+    detail = {"bytes": 1000, "shards": 4, "kind": "sharded", "save_s": 0.3, "verified": True, "verify_s": 0.1, **more}
     world.observe(r.CHECKPOINT, proc.node, proc, event="saved", times=1, step=step, **detail)
 
 
@@ -390,3 +390,20 @@ def test_a_request_for_a_checkpoint_goes_when_its_round_is_long_past() -> None:
         world.meets({"n0": 2, "n2": 2}, number, first_step=first, asks=False)
         world.run(20)
     assert wanted_now(world) is None
+
+
+def test_a_checkpoint_that_lies_on_the_nodes_alone_is_no_reason_to_leave_one() -> None:
+    """It would go with the node. One of before, that is complete elsewhere only now, is old."""
+    world = trained()
+    saves(world, world.procs[0], 20, local=True)
+    world.run(1)
+    drain(world)
+    saves(world, world.procs[0], 40, local=True)
+    uploaded = {"event": "uploaded", "times": 1, "upload_s": 2.0, "place": "/shared"}
+    world.observe(r.CHECKPOINT, world.procs[0].node, world.procs[0], step=20, **uploaded)
+    world.run(20)
+    assert world.orders() == []
+    world.observe(r.CHECKPOINT, world.procs[0].node, world.procs[0], step=40, **uploaded)
+    world.run(0.5)
+    [order] = world.orders()
+    assert (order.kind, order.without) == ("restart", ("n1",))

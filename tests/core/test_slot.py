@@ -206,3 +206,9 @@ def test_any_bytes_give_numbers_that_json_carries(body: bytes, guarded: bool) ->
     if found is not None:
         assert all(-1 <= field <= 2**53 for field in found)
         assert found.row == 0 or (found.first >= 0 and found.what > 0)
+
+
+def test_an_update_under_way_is_one_byte_that_older_writers_leave_zero() -> None:
+    assert not slot.read(lambda: IMAGE).updating
+    assert slot.read(lambda: changed(IMAGE, slot.UPDATING_AT, b"\x01")).updating
+    assert not slot.read(lambda: changed(IMAGE, slot.UPDATING_AT, b"\x07")).updating, "no word of ours"

@@ -52,19 +52,22 @@ def test_another_round_or_another_order_or_another_end_is_wrong(
 
 
 @pytest.mark.parametrize(
-    ("resumed", "lost", "said"),
+    ("resumed", "lost", "spoken", "said"),
     [
-        (2 * SAVE_EVERY, 1, []),
-        (SAVE_EVERY, 1, ["not from a checkpoint of after step 70"]),
-        (2 * SAVE_EVERY + 1, 1, ["not from a checkpoint"]),
-        (2 * SAVE_EVERY, SAVE_EVERY // 2, ["did not leave when its checkpoint was saved"]),
-        (None, None, ["not seen to resume"]),
+        (2 * SAVE_EVERY, 1, False, []),
+        (SAVE_EVERY, 1, False, ["not from a checkpoint of after step 70"]),
+        (2 * SAVE_EVERY + 1, 1, False, ["not from a checkpoint"]),
+        (2 * SAVE_EVERY, SAVE_EVERY // 2, False, ["it did not leave then"]),
+        (2 * SAVE_EVERY + 3, 1, True, []),
+        (SAVE_EVERY + 22, 0, True, ["not from a checkpoint of after step 70"]),
+        (2 * SAVE_EVERY + SAVE_EVERY // 2, 0, True, ["it did not leave then"]),
+        (None, None, None, ["not seen to resume"]),
     ],
 )
 def test_a_drain_waits_for_the_next_checkpoint_and_for_nothing_more(
-    resumed: int | None, lost: int | None, said: list[str]
+    resumed: int | None, lost: int | None, spoken: bool | None, said: list[str]
 ) -> None:
-    wrong = drained(Result("cordon", resumed_from_step=resumed, lost_steps=lost), 70)
+    wrong = drained(Result("cordon", resumed_from_step=resumed, lost_steps=lost, last_words=spoken), 70)
     assert len(wrong) == len(said)
     assert all(one in text for one, text in zip(said, wrong, strict=True))
 

@@ -51,7 +51,9 @@ async def test_it_is_told_by_default_and_undone_once_that_is_allowed(tmp_path: P
             trained = job.last_step()
             await eventually(lambda: job.last_step() >= trained + 5, 60, f"a job that is left alone\n{job.tail()}")
             assert (one(stage, 1, action="none"), stage.witness.all(r.Order)) == (incidents(stage)[0], [])
-            answer = await modes.arm_run(settings, job.name, armed=True, reason="it may", on_non_finite=True)
+            answer = await modes.arm_run(
+                settings, job.name, armed=True, reason="it may", consent=modes.Consent(on_non_finite=True)
+            )
             order = await eventually(lambda: ordered(stage), 60, f"the order\n{job.tail()}")
             closed = await eventually(lambda: one(stage, 1, state="closed"), 90, f"its end\n{job.tail()}")
             await eventually(lambda: job.last_step() > NAN_AT + 3, 60, f"steps beyond the bad one\n{job.tail()}")

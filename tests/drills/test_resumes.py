@@ -10,7 +10,7 @@ from torch import nn
 
 from rankpulse.drills import curve, plain
 from rankpulse.drills.job import Job
-from rankpulse.drills.resumes import _checked, losses
+from rankpulse.drills.resumes import _checked, dear, losses
 from rankpulse.trainer.checkpoint import save_sharded
 
 
@@ -61,6 +61,25 @@ def test_lost_is_what_was_finished_and_not_saved(finished: int, resumed: int, lo
     points.pop()  # one of the ranks never told of the last step: it counts all the same
     assert curve.lost_steps(curve.curve_of(points, 2), 1, resumed) == lost
     assert curve.lost_steps(curve.curve_of(points, 2), 2, resumed) == 0, "a round that finished nothing loses nothing"
+
+
+@pytest.mark.parametrize(
+    ("lost", "spoken", "refused", "wrong"),
+    [
+        (1, True, [], ""),
+        (2, True, [], "2 steps lost, should be at most 1"),
+        (10, False, None, ""),
+        (11, False, None, "11 steps lost, should be at most 10"),
+        (7, False, [], "no last words: nobody said why"),
+        (7, False, ["rank 0: the disk is full"], "no last words: rank 0: the disk is full"),
+        (7, False, ["rank 2 was in the middle of an update: what is held there is of no step"], ""),
+        (1, False, [], ""),
+    ],
+)
+def test_what_may_be_lost_with_last_words_and_without(
+    lost: int, spoken: bool, refused: list[str] | None, wrong: str
+) -> None:
+    assert dear(lost, 10, spoken, refused) == ([wrong] if wrong else [])
 
 
 def test_the_losses_of_a_job_are_read_to_the_last_whole_line(tmp_path: Path) -> None:

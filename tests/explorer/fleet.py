@@ -9,6 +9,7 @@ from rankpulse.core import codec
 from rankpulse.core import events as ev
 from rankpulse.core import records as r
 from rankpulse.core.evidence import Position
+from rankpulse.core.last_words import Words, told
 from rankpulse.core.settings import Settings
 from rankpulse.drills.sim.clockwork import Heap, finish
 from rankpulse.store.memory import MemoryStore
@@ -110,13 +111,18 @@ class Fleet(World):
                 self.answers(order, node, at)
             elif node not in self.deaf:
                 self._obeyed.add((order.order_id, node))
-                self._end_workers(order, node)
+                self.heap.after(order.last_words_s, self._end_workers, order, node)
 
     def _end_workers(self, order: r.Order, node: str) -> None:
+        """Trainers that were asked to save first have taken all the time that they had."""
         for proc in [p for p in self.procs if p.node == node and p.alive and p.row.round == order.round]:
             self.ends(proc, signal=15, order_id=order.order_id)
-        self.observe(r.ORDER_DONE, node, order_id=order.order_id, killed=0)
+        said = Words("saved", self.last_step(), order.absent) if order.last_words_s else Words()
+        self.observe(r.ORDER_DONE, node, order_id=order.order_id, killed=0, **told(said))
         self.ask_again(node, order.round + 1)
+
+    def last_step(self) -> int:
+        return max((p.step for p in self.procs), default=0)
 
     def ask_again(self, node: str, round_: int) -> None:
         if self._asked.get(node, 1) < round_:
@@ -145,7 +151,7 @@ class Fleet(World):
 
     def _next(self, nodes: list[str], gate: r.Gate) -> None:
         """From where the last round was, or before the step that it must not come to again."""
-        first, limit = max((p.step for p in self.procs), default=0) + 1, gate.resume_before_step
+        first, limit = self.last_step() + 1, gate.resume_before_step
         first = max(min(first, limit), 1) if limit >= 0 else max(first, 1)
         self.round, self.training, self.met_at = gate.round, self.can_train, self.heap.now
         before = (limit, gate.resume_before_round)

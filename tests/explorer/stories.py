@@ -15,6 +15,7 @@ from rankpulse.core.settings import Settings, parse
 from rankpulse.core.targets import WebhookTarget
 
 TWO: Final = {"node-a": 2, "node-b": 2}
+SAVES_S: Final = 9.0  # more than `grace_s` and `answer_s` of these stories
 KEY: Final = Path(tempfile.mkdtemp(prefix="rankpulse-explorer-")) / "key"
 
 
@@ -58,6 +59,20 @@ class Story:
 
 def crash(fleet: Fleet, _receiver: Receiver) -> None:
     fleet.ends(fleet.procs[3], signal=9, held=True)
+
+
+def crash_with_last_words(fleet: Fleet, _receiver: Receiver) -> None:
+    """Its survivors write for longer than any other order may take."""
+    fleet.observe(r.CHECKPOINT, "node-a", fleet.procs[0], event="last_words", times=1, within_s=SAVES_S)
+    fleet.heap.after(2.0, lambda: fleet.ends(fleet.procs[3], signal=9, held=True))
+
+
+def saved_once(fleet: Fleet) -> bool:
+    """It was asked for, awaited, and told of once."""
+    [order], [incident] = fleet.ordered("restart"), fleet.incidents()
+    told = [line.text for line in incident.trail if line.text.startswith("last words: step")]
+    saved = (incident.last_words, incident.last_words_step) == ("saved", incident.resumed_from_step)
+    return (order.last_words_s, order.absent, len(told)) == (SAVES_S, (3,), 1) and saved
 
 
 def hang(fleet: Fleet, _receiver: Receiver) -> None:
@@ -172,6 +187,9 @@ SPARE: Final = {"node-c": 2}
 FOUR: Final = {f"node-{letter}": 2 for letter in "abcd"}
 STORIES: Final = (
     Story("crash", crash, (("worker_dead", "restart", "recovered"),), restarts=(1,)),
+    Story(
+        "last words", crash_with_last_words, (("worker_dead", "restart", "recovered"),), restarts=(1,), holds=saved_once
+    ),
     Story("hang", hang, (("collective_hang", "restart", "recovered"),), restarts=(1,)),
     Story(
         "node loss", node_loss, (("node_dead", "restart_without", "recovered"),), restarts=(1,), holds=left_out,

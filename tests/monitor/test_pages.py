@@ -73,6 +73,9 @@ STATE: dict[str, Any] = {
                 "saves": 4,
                 "failures": 2,
                 "refused": 1,
+                "durable_step": 4,
+                "durable_age_s": 90.0,
+                "upload_failures": 3,
             },
             "advice": {
                 "interval_s": 600.0,
@@ -269,6 +272,8 @@ async def test_figures_of_checkpoints_are_those_that_are_known(site: Site) -> No
         "saves": {"r1": 4, "r2": 0}, "failures": {"r1": 2, "r2": 0}, "refused": {"r1": 1, "r2": 0},
     }  # fmt: skip
     assert {name: of_runs(families[f"rankpulse_run_checkpoint_{name}"]) for name in figures} == figures
+    beyond = {"durable_step": {"r1": 4}, "durable_age_seconds": {"r1": 90.0}, "upload_failures": {"r1": 3, "r2": 0}}
+    assert {name: of_runs(families[f"rankpulse_checkpoint_{name}"]) for name in beyond} == beyond
 
 
 async def test_the_advised_interval_is_there_with_its_bounds(site: Site) -> None:
@@ -337,6 +342,19 @@ def test_at_most_fifty_incidents_are_named_the_newest() -> None:
 def incident(id_: str, **more: Any) -> Incident:
     fields = {"id": id_, "klass": "node_dead", "state": "open", "opened_at": 0.0, "time_to_detect_s": 4.0, **more}
     return Incident(**fields)
+
+
+def test_last_words_are_counted_once_an_incident_is_over() -> None:
+    vitals, over = Vitals(), {"state": "closed", "outcome": "recovered"}
+    vitals.note_incident(incident("i0", last_words="saved", **over))  # before the listing: the past
+    vitals.listed = True
+    vitals.note_incident(incident("i1", last_words="asked"))
+    vitals.note_incident(incident("i1", last_words="unanswered"))
+    vitals.note_incident(incident("i1", last_words="saved", **over))
+    vitals.note_incident(incident("i1", last_words="saved", **over))  # seen again
+    vitals.note_incident(incident("i2", **over))
+    counted = dict(SOURCES["rankpulse_last_words"]({"incidents": []}, vitals))
+    assert counted == {("saved",): 1.0, ("refused",): 0.0, ("unanswered",): 0.0, ("asked",): 0.0}
 
 
 async def test_times_are_histograms_whose_buckets_lead_to_an_incident(site: Site) -> None:

@@ -55,8 +55,8 @@ async def test_every_kind_is_suspended_and_resumed_with_the_rights_that_the_mani
 
 
 def granted() -> set[tuple[str, str, str]]:
-    """What deploy/kubernetes/receiver-rbac.yaml allows."""
-    documents = yaml.safe_load_all((REPO / "deploy/kubernetes/receiver-rbac.yaml").read_text())
+    """What deploy/kubernetes/receiver/rbac.yaml allows."""
+    documents = yaml.safe_load_all((REPO / "deploy/kubernetes/receiver/rbac.yaml").read_text())
     return {
         (verb, group, resource)
         for document in documents
@@ -81,7 +81,7 @@ async def test_an_api_server_that_is_not_ours_or_does_not_let_us_is_asked_later(
             with pytest.raises(Later, match=words):
                 await Kubernetes(made, KubeApi(made, {})).restart(asked(tmp_path), Note())
         good = KubernetesSettings(url=server.url, token_file=server.token_file, ca_file=server.ca_file)
-        for status, words in ((403, "receiver-rbac.yaml"), (500, "500"), (307, "307")):
+        for status, words in ((403, "receiver/rbac.yaml"), (500, "500"), (307, "307")):
             server.status = status
             with pytest.raises(Later, match=words):
                 await Kubernetes(good, KubeApi(good, {})).restart(asked(tmp_path), Note())

@@ -361,3 +361,17 @@ def test_an_optimizer_step_ends_a_pause(written: Written) -> None:
     assert written.now() == (1, "paused")
     written.pulse.optimizer_stepped(optimizer)
     assert written.now() == (2, "train")
+
+
+def test_an_update_that_began_is_told_until_it_is_over(written: Written) -> None:
+    written.pulse.step(4)
+    for begun in (True, False, True):
+        written.pulse.updating(begun)
+        assert written.slot().updating is begun
+    written.pulse.close()
+    written.pulse.updating(False)
+    assert not written.slot().updating, "a program may train on without a pulse"
+    written.pulse.forsake()
+    written.pulse.updating(True)
+    assert not written.slot().updating, "the slot is the parent's"
+    Pulse(None).updating(True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from rankpulse.trainer.checkpoint.errors import SaveFailed
-from rankpulse.trainer.checkpoint.saving import Begun, How, Save, Saved
+from rankpulse.trainer.checkpoint.saving import Begun, How, Save, Saved, second_part
 from rankpulse.trainer.checkpoint.staging import Stage
 from rankpulse.trainer.checkpoint.together import Together
 from rankpulse.trainer.interfaces import untraced
@@ -79,7 +79,7 @@ class Background:
         self, directory: str, begun: Begun, how: How, ready: Callable[[], None], stood_s: Callable[[], float]
     ) -> None:
         assert self._together is not None
-        save, stood = Save(directory, begun, self._together, how), stood_s()
+        save, stood = second_part(how)(directory, begun, self._together, how), stood_s()
         self._saved, self._error = None, None
         about = (save, ready, begun.step, stood)
         self._thread = threading.Thread(target=self._run, args=about, name="rankpulse-checkpoint", daemon=True)

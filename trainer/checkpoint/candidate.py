@@ -10,6 +10,7 @@ from rankpulse.trainer.checkpoint.manifest import MANIFEST, ShardManifest, Tenso
 from rankpulse.trainer.checkpoint.parts import Prepared, decoded, fitting, listed, named
 from rankpulse.trainer.checkpoint.reading import Reads, Source, own_specs
 from rankpulse.trainer.checkpoint.state import Part
+from rankpulse.trainer.checkpoint.surviving import ranks_were
 from rankpulse.trainer.checkpoint.writer import SHARED
 
 _EXTRA: Final = "extra."
@@ -65,6 +66,12 @@ class Candidate:
         if beyond:
             self.remarks.append(f"{self.path} also has {listed(beyond)}, which this program does not ask for")
         self._look_at_own()
+        if self.manifest.absent:
+            self.remarks.append(
+                f"{self.path} was written by survivors: {ranks_were(self.manifest.absent)} gone, and the random numbers"
+                " there are derived from a survivor's (or are its own, where they had been the same); what differed"
+                " between ranks is a survivor's, too"
+            )
 
     def _look_at_own(self) -> None:
         """What ranks had each for themselves has no heir in another world, except where rank 0's will do."""

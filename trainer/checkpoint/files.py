@@ -33,6 +33,10 @@ class Files:
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
+    def link(self, old: str, new: str) -> None:
+        """A second name for a file; one that exists already is an error: of several who try, one has made it."""
+        os.link(old, new)
+
     def unlink(self, path: str) -> None:
         os.unlink(path)
 

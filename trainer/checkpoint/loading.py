@@ -75,10 +75,10 @@ def load_sharded(
     """
     parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
     with speaking(together) as world:
-        return _Load(os.path.abspath(directory), parts, world, where or Where()).run()
+        return Load(os.path.abspath(directory), parts, world, where or Where()).run()
 
 
-class _Load:
+class Load:
     """One load. Every method is called by all ranks, unless it says that it is rank 0's."""
 
     def __init__(self, directory: str, parts: Sequence[Part], together: Together, where: Where) -> None:
@@ -92,7 +92,7 @@ class _Load:
         self._limit = self._lowest_limit()
         rows = self._candidates()
         if not rows:
-            everywhere(self._together, self._none_here_either, _as_it_was)
+            everywhere(self._together, self._none_here_either, as_it_was)
         tried = set()
         while rows:
             name, step, refused = rows.pop(0)
@@ -115,7 +115,7 @@ class _Load:
     def _lowest_limit(self) -> int | None:
         """The lowest limit of all ranks: only checkpoints of earlier steps are loaded."""
         mine = everywhere(
-            self._together, lambda: choosing.limit_of(self._where.resume_before_step, self._where.environ), _as_it_was
+            self._together, lambda: choosing.limit_of(self._where.resume_before_step, self._where.environ), as_it_was
         )
         limits = [limit for limit in self._together.gather(mine) if limit is not None]
         found = self._together.tell(min(limits, default=None))
@@ -123,7 +123,7 @@ class _Load:
 
     def _candidates(self) -> list[Any]:
         """[name, step, why not] of what is there now, the newest first."""
-        rows, remarks = on_first(self._together, self._listed, _as_it_was)
+        rows, remarks = on_first(self._together, self._listed, as_it_was)
         self._say(remarks)
         return list(rows)
 
@@ -152,7 +152,7 @@ class _Load:
 
     def _resumed(self, path: str, step: int, refused: Any, began: float) -> Resumed:
         """Load one candidate. Raises Damaged when the next older one is to be tried."""
-        digest = on_first(self._together, lambda: _digest(path, refused), _worst)
+        digest = self._digest(path, refused)
         together, where = self._together, self._where
         with Candidate(path, together.rank, together.world_size) as one:
             self._all(lambda: one.open(digest, self._parts, where.allow_reshard))
@@ -183,6 +183,10 @@ class _Load:
             )  # fmt: skip
         return resumed
 
+    def _digest(self, path: str, refused: Any) -> str:
+        """The digest of the manifest that every rank is to find at this path."""
+        return str(on_first(self._together, lambda: _digest(path, refused), worst))
+
     def _verified(self, one: Candidate) -> float:
         """Seconds that it took until every needed byte was found to be what was saved."""
         began = time.monotonic()
@@ -190,16 +194,19 @@ class _Load:
         unused, shared, nobodys = self._together.tell(_shared(told, len(one.manifest.shards)) if told else None)
         if unused:
             raise StateMismatch(f"the checkpoint {one.path} has {listed(unused)}, and the program has not")
-        mine = choosing.to_verify(one.shards, shared, nobodys, self._together)
-        self._all(lambda: one.verify(mine, self._where.verify))
+        self._verify(one, choosing.to_verify(one.shards, shared, nobodys, self._together))
         return time.monotonic() - began
 
+    def _verify(self, one: Candidate, mine: Sequence[int]) -> None:
+        """mine: the shards that this rank verifies."""
+        self._all(lambda: one.verify(mine, self._where.verify))
+
     def _all(self, work: Callable[[], T]) -> T:
-        return everywhere(self._together, work, _worst)
+        return everywhere(self._together, work, worst)
 
     def _skip(self, path: str, step: int, reason: str) -> bool:
         """Whether it was no damage: rotation, or a person, has removed it meanwhile."""
-        gone = on_first(self._together, lambda: not os.path.lexists(os.path.join(path, MANIFEST)), _as_it_was)
+        gone = on_first(self._together, lambda: not os.path.lexists(os.path.join(path, MANIFEST)), as_it_was)
         if gone:
             self._skipped.append((step, f"{path} was removed while it was loaded"))
             return True
@@ -219,21 +226,25 @@ class _Load:
 def _digest(path: str, refused: Any) -> str:
     """On rank 0: the digest of the manifest to be loaded, which every rank is to find as well."""
     if refused:
-        error = Fault(*refused).error()
-        raise error if error is not None else Damaged(path, found=refused[2])
+        raise why_not(path, refused)
     return digest_of(reader.manifest_bytes(path))
+
+
+def why_not(path: str, refused: Any) -> Exception:
+    """From what is told of a manifest that cannot be used."""
+    return Fault(*refused).error() or Damaged(path, found=refused[2])
 
 
 def _row(refused: Refused | None) -> Any:
     return Fault.of(0, refused).row if refused is not None else None
 
 
-def _as_it_was(faults: Faults) -> Exception:
+def as_it_was(faults: Faults) -> Exception:
     """The first fault as it was met."""
     return faults[0].error() or CheckpointError(str(faults[0]))
 
 
-def _worst(faults: Faults) -> Exception:
+def worst(faults: Faults) -> Exception:
     """What no walk back may hide comes first; then damage."""
     met = [(fault, fault.error()) for fault in faults]
     for fault, error in met:

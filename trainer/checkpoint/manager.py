@@ -27,6 +27,8 @@ from rankpulse.trainer.checkpoint.durable import LOOKS_S, POLL_S, Bringing, Dura
 from rankpulse.trainer.checkpoint.errors import CheckpointError, SaveFailed
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.groups import together as this_world
+from rankpulse.trainer.checkpoint.lastwords import meeting, serving
+from rankpulse.trainer.checkpoint.lastwords.offering import LastWords, Setting
 from rankpulse.trainer.checkpoint.loading import Resumed, Where, load_sharded
 from rankpulse.trainer.checkpoint.manifest import CONSOLIDATED, SHARDED
 from rankpulse.trainer.checkpoint.nearest import fetch_nearest, withdraw_aside
@@ -34,6 +36,10 @@ from rankpulse.trainer.checkpoint.parts import NAME_MAX
 from rankpulse.trainer.checkpoint.saving import AUTO, OFF, How, Saved, begun, save_sharded
 from rankpulse.trainer.checkpoint.staging import Stage
 from rankpulse.trainer.checkpoint.target import Target
+from rankpulse.trainer.checkpoint.tiers.keeping import LOCAL_KEEP, Tiers, asked
+from rankpulse.trainer.checkpoint.tiers.placed import Placed, placed
+from rankpulse.trainer.checkpoint.tiers.reach import within
+from rankpulse.trainer.checkpoint.tiers.resuming import LOOK_S
 from rankpulse.trainer.checkpoint.together import Together, on_first
 from rankpulse.trainer.plain import plain_float
 
@@ -58,10 +64,16 @@ class CheckpointManager:
     allow_reshard: load what another number of ranks has saved. verify_saved: how a save is read back ("fast", "full",
     "off"). async_save: `step` saves beside the training. when_busy: what a save beside the training does while the one
     before is still going on: "wait" for it, or "skip" itself.
+    local: a directory on each node's own disk. Then a save goes there, and is saved when all nodes have theirs;
+    `directory` gets it beside the training, as much of it as it can take. local_keep: checkpoints that stay there.
+    peer_copies: on how many other nodes each node's shards are, too.
     durable: addresses, as fsspec knows them, to which every checkpoint is brought beside the training, the nearest
     first; a load takes from there what is newer than what is here. durable_writers: nodes that write to one of them at
-    once. durable_keep: copies that stay there, as many as here when left out. durable_wait_s: for how long `close`
-    waits for what is under way. pulse: the process's own when one is attached.
+    once, and to the shared directory where there is a local one. durable_keep: copies that stay there, as many as here
+    when left out. durable_wait_s: for how long `close` waits for what is under way.
+    last_words: at the end of each `step` what is needed is kept so that the survivors of a dying job can write a
+    checkpoint of that step; last_words_s: how long that may take at the most.
+    pulse: the process's own when one is attached.
     together, files, stage, clock: for tests.
     Raises StateRefused for what cannot be saved, ValueError for settings that contradict each other.
     """
@@ -84,10 +96,15 @@ class CheckpointManager:
         mtbf_s: float | None = None,
         async_save: bool = False,
         when_busy: str = WAIT,
+        local: str | os.PathLike[str] | None = None,
+        local_keep: int = LOCAL_KEEP,
+        peer_copies: int = 0,
         durable: Sequence[str] = (),
         durable_writers: int = 4,
         durable_keep: int | None = None,
         durable_wait_s: float = 600.0,
+        last_words: bool = False,
+        last_words_s: float = 10.0,
         pulse: Any = None,
         together: Together | None = None,
         files: Files | None = None,
@@ -96,12 +113,25 @@ class CheckpointManager:
     ) -> None:
         _check_settings(mode, every_steps, every_seconds, verify_saved, keep_last, mtbf_s)
         _check_beside(when_busy, durable, durable_writers, durable_keep)
+        if not _positive(last_words_s):
+            raise ValueError(f"last_words_s is {last_words_s!r}: give seconds above 0")
         self._directory = os.path.abspath(os.fspath(directory))
+        self._shared = self._directory  # what all nodes see, also where each has a directory of its own before it
         self._targets = _targets(self._directory, durable)
         self._parts = state.program(model, _several(optimizer), _several(scheduler), scaler, extra or {})
+        wanted = local is not None or peer_copies
+        two = asked(local, self._directory, keep_last, local_keep, peer_copies, self._targets) if wanted else None
         self._together = this_world() if together is None else together
         self._ours = together is None
         self._files = files or Files()
+        world = this_world if together is None else lambda: together
+        self._tiers: Tiers | None = None
+        durable_keep = keep_last if durable_keep is None else durable_keep
+        if two is not None:
+            self._together = here = placed(self._together, two.local, self._files)
+            how = self._bringing(durable_writers, durable_keep)
+            self._tiers = Tiers(two, self._targets, here, self._files, how, world)
+            self._directory, keep_last = two.local, two.local_keep
         self._keep, self._mode, self._verify = keep_last, mode, verify_saved
         self._reshard, self._mtbf_s, self._pulse = allow_reshard, mtbf_s, pulse
         self._every_steps = every_steps
@@ -122,12 +152,17 @@ class CheckpointManager:
         self._started_ns = self._probe()
         self._known = Known()
         self._async, self._when_busy, self._stage = async_save, when_busy, stage or Stage()
-        others = this_world if together is None else lambda: together
-        self._background = Background(self._stage, others, self._saved_beside, self._failed_beside)
+        self._background = Background(
+            self._stage, lambda: self._grouped(world()), self._saved_beside, self._failed_beside
+        )
         if async_save:
             self._background.open()
         self._durable_wait_s = durable_wait_s
-        self._durable = self._bringing(durable_writers, keep_last if durable_keep is None else durable_keep)
+        first_here = self._together.local_rank == 0
+        how = self._bringing(durable_writers, durable_keep)
+        self._durable = self._tiers.durable if self._tiers else Durable(self._targets, how, first_here)
+        self._newest: tuple[int, str] = (-1, "")  # step and path of what this life has saved, or loaded
+        self._last_words = self._ready(last_words_s) if last_words else None
 
     def load(self, verify: str = reader.FULL, resume_before_step: int | None = None) -> Resumed | None:
         """Load the newest checkpoint that verifies on all ranks; None when there is none (a fresh start).
@@ -149,16 +184,25 @@ class CheckpointManager:
             say=say,
             tell=report.tell,
         )
+        if self._last_words is not None:
+            self._last_words.forget()
         with self._phase():
-            self._fetch(where)
-            resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
             if self._together.rank == 0:
-                withdraw_aside(self._directory, self._targets, say)
+                self._end_leaves()
+            resumed = self._loaded(where) if self._tiers is None else self._tiers.load(self._parts, where)
         if resumed is not None:
             self._verified, self._damaged = {resumed.path}, resumed.damaged
+            self._stands(resumed.step, resumed.path)
             self._limit = resumed.resume_before_step
         self._saved_at = self._checked_at = self._clock()
         self._checked_step, self._next_check = None, -1
+        return resumed
+
+    def _loaded(self, where: Where) -> Resumed | None:
+        self._fetch(where)
+        resumed = load_sharded(self._directory, self._parts, together=self._together, where=where)
+        if self._together.rank == 0:
+            withdraw_aside(self._directory, self._targets, say)
         return resumed
 
     def step(self, step: int, metrics: Mapping[str, Any] | None = None) -> Saved | None:
@@ -169,12 +213,13 @@ class CheckpointManager:
         training that is over.
         """
         self._background.surface()
+        self._keep_ready(step, metrics)
         if not self._due(step):
             return None
         try:
             if not self._async:
-                return self.save(step, metrics)
-            self.save_async(step, metrics)
+                return self._save(step, metrics)
+            self._save_async(step, metrics)
             return None
         except SaveFailed:  # said already
             return None
@@ -184,6 +229,10 @@ class CheckpointManager:
 
         Raises SaveFailed (the checkpoints before are as they were), StateRefused, RanksLost.
         """
+        self._keep_ready(step, metrics)
+        return self._save(step, metrics)
+
+    def _save(self, step: int, metrics: Mapping[str, Any] | None) -> Saved:
         numbers, how = _numbers(step, metrics), self._how()
         with self._phase():
             self._background.join()
@@ -208,6 +257,10 @@ class CheckpointManager:
         Raises StateRefused, SaveFailed and RanksLost for what goes wrong until it returns; what goes wrong later is
         said and told, and raised by `wait`, `close`, and, where the program must end, by the next `step` or save.
         """
+        self._keep_ready(step, metrics)
+        return self._save_async(step, metrics)
+
+    def _save_async(self, step: int, metrics: Mapping[str, Any] | None) -> bool:
         numbers, how = _numbers(step, metrics), self._how()
         self._background.surface()
         if self._when_busy == SKIP and self._together.tell(self._background.busy):
@@ -230,6 +283,8 @@ class CheckpointManager:
         """Call it before parameters, or what an optimizer keeps of them, are changed by anything but its `step`: an
         update by hand, a merge of weights. Returns when a save that was begun has copied what it needs."""
         self._stage.before_update()
+        if self._last_words is not None:
+            self._last_words.gate.by_hand()
 
     def wait(self, timeout_s: float | None = None) -> Saved | None:
         """Wait until no save goes on beside the training (on this rank). What the last one has saved; None when there
@@ -245,14 +300,21 @@ class CheckpointManager:
 
     def latest(self) -> int | None:
         """The step of the newest committed checkpoint that can be read here; None when there is none."""
+        if self._tiers is not None:
+            return self._tiers.latest()
         return next((found.step for found in reader.scan(self._directory).committed if not found.refused), None)
 
     def close(self) -> None:
         """Let the manager's process groups go, when the save is over that goes on beside the training. Nothing that
         was saved is touched. Raises what that save has met, if nobody was told of it by an exception."""
+        if self._last_words is not None:
+            serving.cease(self._last_words)
+            self._last_words.close()
         with self._phase():
             self._background.close()
             self._durable.close(self._durable_wait_s)
+            if self._tiers is not None:
+                self._tiers.close(self._durable_wait_s)
         self._advised.close()
         together = self._together
         if self._ours and hasattr(together, "close"):
@@ -293,30 +355,45 @@ class CheckpointManager:
         """cost_s: what it took of the training's time."""
         self._save_s = self._damped.cost_s(cost_s)
         self._last_bytes = saved.bytes
+        self._stands(saved.step, saved.path)
+        if self._last_words is not None:
+            self._last_words.measured(saved.save_s, self._together.rank)
         if saved.verified:
             self._verified = {saved.path}
-        self._durable.offer(saved.path)
+        if self._tiers is not None:
+            self._tiers.saved(saved)
+        else:
+            self._durable.offer(saved.path)
+        if saved.verified and self._keeps_room:
+            self._thin_out()
         if self._together.rank == 0:
-            if saved.verified:
-                self._thin_out()
             report.tell(
                 "saved", step=saved.step, bytes=saved.bytes, shards=saved.shards, kind=saved.kind, save_s=saved.save_s,
                 verified=saved.verified, verify_s=saved.verify_s,
-                oldest=self._oldest(),
+                oldest=self._oldest(), local=self._tiers is not None,
             )  # fmt: skip
 
     def _oldest(self) -> int:
         """The earliest step that can still be loaded, as far as manifests tell; -1 when that cannot be told."""
         with suppress(CheckpointError):
             sound = [one for one in reader.scan(self._directory, self._memo).committed if not one.refused]
-            return min((one.step for one in sound if one.path not in self._damaged), default=-1)
+            oldest = min((one.step for one in sound if one.path not in self._damaged), default=-1)
+            return oldest if self._tiers is None else self._tiers.oldest(oldest)
         return -1
 
-    def _bringing(self, writers: int, keep: int) -> Durable:
+    def _bringing(self, writers: int, keep: int) -> Bringing:
         nodes = self._together.nodes
         poll_s = max(POLL_S, max(nodes) / LOOKS_S)
-        how = Bringing(nodes[self._together.rank], nodes, writers, keep, say, poll_s=poll_s)
-        return Durable(self._targets, how, first_here=self._together.local_rank == 0)
+        return Bringing(nodes[self._together.rank], nodes, writers, keep, say, poll_s=poll_s, tell=report.tell)
+
+    def _grouped(self, world: Together) -> Together:
+        """Another group of the same ranks, with the same nodes."""
+        return Placed(world, self._together.nodes) if self._tiers is not None else world
+
+    @property
+    def _keeps_room(self) -> bool:
+        """Whether this rank looks after the directory: rank 0, or the first of each node where each has its own."""
+        return self._together.rank == 0 if self._tiers is None else self._tiers.first_here
 
     def _fetch(self, where: Where) -> None:
         """The newest checkpoint comes here from where it is, if it is not here."""
@@ -339,7 +416,49 @@ class CheckpointManager:
             say=self._say_once,
             resumed_before_step=self._limit,
             known=self._known,
+            onto=None if self._tiers is None else self._tiers.onto,
+            heard=self._heard,
         )
+
+    def _end_leaves(self) -> None:
+        """On rank 0: what survivors of earlier lives have begun, and may still write. A shared directory behind local
+        disks may be gone: nobody can write there then, either."""
+        own = self._last_words.life if self._last_words else ""
+        if self._tiers is None:
+            meeting.sweep(self._files, self._shared, own)
+            return
+        with suppress(TimeoutError):
+            within(LOOK_S, lambda: meeting.sweep(self._files, self._shared, own))
+
+    def _stands(self, step: int, path: str) -> None:
+        """What lies on the disks of nodes may be lost with the one that dies: it is no reason to write nothing."""
+        if self._tiers is None:
+            self._newest = (step, path)
+
+    def _ready(self, cap_s: float) -> LastWords:
+        """Survivors are on several nodes: they write to what they share."""
+        setting = Setting(
+            self._parts, self._shared, float(cap_s), self._files, lambda: self._newest, lambda: self._limit,
+            self._updating, say, clock=self._clock,
+        )  # fmt: skip
+        last = LastWords(setting)
+        last.gate.open()
+        serving.serve(last, say, os.environ)
+        return last
+
+    def _heard(self, state: state.Captured, together: Together) -> None:
+        if self._last_words is not None:
+            self._last_words.heard(state, together)
+
+    def _keep_ready(self, step: int, metrics: Mapping[str, Any] | None) -> None:
+        """The state of this step, as far as it will not keep, for last words."""
+        if self._last_words is not None:
+            self._last_words.at_step(step, _numbers(step, metrics), self._together)
+
+    def _updating(self, begun: bool) -> None:
+        pulse = self._pulse if self._pulse is not None else attaching.attached()
+        if pulse is not None:
+            pulse.updating(begun)
 
     def _saved_beside(self, saved: Saved) -> None:
         """In the writer thread. The interval counts from when it was begun; what it took of the training is what it
@@ -368,11 +487,18 @@ class CheckpointManager:
     def _room(self, needed: int) -> str:
         """Before anything is written: make room. Why a save cannot work, "" when it may."""
         rotation.sweep(self._files, self._directory, self._started_ns)
-        short = self._removed(max(self._keep - 1, 1), max(needed, self._last_bytes))
+        expected = needed if self._tiers is not None else max(needed, self._last_bytes)
+        short = self._removed(max(self._keep - 1, 1), expected)
         return f"{self._directory} needs {short} bytes more than it has: free space there" if short else ""
 
     def _removed(self, keep: int, needed: int) -> int:
-        """Remove all but `keep`, never the last verified one. The bytes that are missing nevertheless. On rank 0."""
+        """Remove all but `keep`, never the last verified one. The bytes that are missing nevertheless. By who looks
+        after the directory."""
+        if self._tiers is not None:
+            short, failed = self._tiers.removed(keep, needed, self._verified, self._damaged, self._memo)
+            if failed:
+                say(failed)
+            return int(short)
         room = rotation.make_room(
             self._files,
             self._directory,
@@ -389,14 +515,14 @@ class CheckpointManager:
         return room.short
 
     def _thin_out(self) -> None:
-        """On rank 0, alone: with a verified one more, one before it may go. What cannot goes before the next save."""
+        """On one rank, alone: with a verified one more, one before it may go. What cannot goes before the next save."""
         with suppress(CheckpointError, OSError):
             if reader.count(self._directory) > self._keep:
                 self._removed(self._keep, 0)
 
     def _probe(self) -> int:
         """When this manager began, by the clock of the directory's file system: attempts before that are rubbish."""
-        if self._together.rank != 0:
+        if not self._keeps_room:
             return 0
         with suppress(OSError):
             writer.ensure(self._files, self._directory)

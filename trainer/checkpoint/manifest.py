@@ -9,6 +9,7 @@ range of about 1/N of the bytes. Tensors with layout "boxes" (DTensor: FSDP2, TP
 """
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -26,10 +27,12 @@ from rankpulse.trainer.checkpoint.errors import (
 )
 from rankpulse.trainer.checkpoint.strictjson import Unfit, shown
 
-SCHEMA: Final = 1
+SCHEMA: Final = 1  # of what every version reads
+SCHEMA_ABSENT: Final = 2  # of last words: with `absent`
 MANIFEST: Final = "manifest.json"
 SHARDED: Final = "sharded"
 CONSOLIDATED: Final = "consolidated"
+LAST_WORDS: Final = "last_words"  # sharded, by the survivors of a job
 FLAT: Final = "flat"
 BOXES: Final = "boxes"
 MAX_BYTES: Final = 256 * 2**20  # of a manifest
@@ -114,7 +117,7 @@ class Shard:
 class ShardManifest:
     """One checkpoint. On disk every shard also carries `param_shard_offset` and `param_shard_numel`."""
 
-    kind: str  # "sharded" | "consolidated"
+    kind: str  # "sharded" | "consolidated" | "last_words"
     step: int
     world_size: int
     save_id: str  # of this attempt; in every shard: two attempts at one step are never mixed
@@ -128,6 +131,7 @@ class ShardManifest:
     round: int = -1
     resumed_before_step: int = -1  # the limit that was obeyed when the saving life began, -1: none
     schema_version: int = SCHEMA
+    absent: tuple[int, ...] = ()  # of last words: ranks that were gone, whose files others have written
 
     @property
     def flat(self) -> tuple[TensorSpec, ...]:
@@ -201,6 +205,7 @@ def _rows(rows: Iterable[Any]) -> str:
 
 
 def _head(manifest: ShardManifest) -> dict[str, Any]:
+    absent = {"absent": manifest.absent} if manifest.kind == LAST_WORDS else {}
     return {
         "schema_version": manifest.schema_version,
         "kind": manifest.kind,
@@ -216,6 +221,7 @@ def _head(manifest: ShardManifest) -> dict[str, Any]:
             name: float(value) if math.isfinite(value) else str(float(value))
             for name, value in manifest.metrics.items()
         },
+        **absent,
     }
 
 
@@ -254,8 +260,8 @@ def decode(data: bytes, path: str) -> ShardManifest:
     try:
         top = strict.members(strict.parsed(data), "a manifest")
         schema = strict.integer(top.get("schema_version"), "schema_version", 1)
-        if schema > SCHEMA:
-            raise NewerSchema(path, f"at most {SCHEMA}", schema, "Read it with the rankpulse that wrote it, or newer.")
+        if schema > (known := SCHEMA_ABSENT if top.get("kind") == LAST_WORDS else SCHEMA):
+            raise NewerSchema(path, f"at most {known}", schema, "Read it with the rankpulse that wrote it, or newer.")
         return _decoded(top, path)
     except Unfit as unfit:
         raise ManifestInvalid(path, unfit.expected, unfit.found) from None
@@ -263,13 +269,13 @@ def decode(data: bytes, path: str) -> ShardManifest:
 
 def _decoded(top: dict[str, Any], path: str) -> ShardManifest:
     kind = top.get("kind")
-    if kind not in (SHARDED, CONSOLIDATED):
-        raise Unfit(f"kind {SHARDED} or {CONSOLIDATED}", kind)
+    if kind not in (SHARDED, CONSOLIDATED, LAST_WORDS):
+        raise Unfit(f"kind {SHARDED}, {CONSOLIDATED} or {LAST_WORDS}", kind)
     world_size = strict.integer(top.get("world_size"), "world_size", 1, MAX_WORLD)
     tensors = tuple(_tensor(row) for row in strict.items(top.get("tensors"), "tensors"))
     _distinct((tensor.name for tensor in tensors), "tensor")
     rows = strict.items(top.get("shards"), "shards")
-    if len(rows) != (expected := world_size if kind == SHARDED else 1):
+    if len(rows) != (expected := 1 if kind == CONSOLIDATED else world_size):
         raise ShardCountDiffers(path, expected, len(rows))
     shards = tuple(_shard(row, rank, tensors) for rank, row in enumerate(rows))
     _distinct((shard.path for shard in shards), "shard")
@@ -287,7 +293,19 @@ def _decoded(top: dict[str, Any], path: str) -> ShardManifest:
         run_id=strict.text(top.get("run_id"), "run_id"),
         round=strict.integer(top.get("round"), "round", -1),
         resumed_before_step=strict.integer(top.get("resumed_before_step"), "resumed_before_step", -1),
+        schema_version=top["schema_version"],
+        absent=_absent(top, world_size) if kind == LAST_WORDS else (),
     )
+
+
+def _absent(top: dict[str, Any], world_size: int) -> tuple[int, ...]:
+    """Ascending, and not all."""
+    if top["schema_version"] < SCHEMA_ABSENT:
+        raise Unfit(f"schema {SCHEMA_ABSENT} of {LAST_WORDS}", top["schema_version"])
+    found = strict.integers(top.get("absent"), "absent", world_size)
+    if any(low >= high for low, high in itertools.pairwise((*found, world_size))) or len(found) == world_size:
+        raise Unfit(f"absent ranks below {world_size}, ascending, not all of them", top.get("absent"))
+    return found
 
 
 def _distinct(names: Iterable[str], what: str) -> None:

@@ -84,18 +84,23 @@ class Optimizer:
     def encode(self, put: Put) -> Any:
         """{"kind", "groups": [values with "params": names], "state": {name: values}}, the latter for what this rank
         holds."""
-        names = self._names()
+        found = self.encode_state(put)
+        return {"kind": found["kind"], "groups": self.encode_groups(put), "state": found["state"]}
+
+    def encode_state(self, put: Put) -> dict[str, Any]:
+        """What nothing but the optimizer's step changes: {"kind", "state"}."""
         state = {}
-        for parameter, fqn in names.items():
+        for parameter, fqn in self._names().items():
             held = self._inner.state.get(parameter)
             if held:
                 state[fqn] = tree.encode(dict(held), f"{self.name}.{fqn}", put.leaf)
         put.stepped |= set(put.tensors)
-        return {
-            "kind": _kind(self._inner),
-            "groups": [self._group(at, group, names, put) for at, group in enumerate(self._groups())],
-            "state": state,
-        }
+        return {"kind": _kind(self._inner), "state": state}
+
+    def encode_groups(self, put: Put) -> list[Any]:
+        """What schedulers change as well. Cheap: the values of groups, and names that are known."""
+        names = self._names()
+        return [self._group(at, group, names, put) for at, group in enumerate(self._groups())]
 
     def prepare(self, saved: Any, specs: Mapping[str, TensorSpec]) -> Prepared:
         groups, state = member(saved, "groups", self.name), member(saved, "state", self.name)

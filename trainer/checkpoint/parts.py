@@ -129,6 +129,19 @@ def _fill(held: Any, value: Any, path: str) -> None:
             held[key] = item
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The registry of a module's parameters or buffers, and a name in it."""
+
+    registry: Mapping[str, Any]
+    key: str
+    buffer: bool
+
+    @property
+    def now(self) -> Any:
+        return self.registry.get(self.key)
+
+
 class Model:
     """A module, however it is wrapped (DDP, FSDP2, torch.compile): names are those of the bare module."""
 
@@ -159,6 +172,16 @@ class Model:
                 if place in buffers and not tensors.is_dtensor(value):
                     put.first_rank_only.add(state[fqn]["v"])
         return {"state": state}
+
+    def places(self) -> dict[tuple[Any, ...], Place]:
+        """Where in which module each parameter and buffer is kept, by `tensors.where` of it."""
+        found: dict[tuple[Any, ...], Place] = {}
+        for module in self._module.modules():
+            for registry, buffer in ((module._parameters, False), (module._buffers, True)):
+                for key, value in registry.items():
+                    if value is not None and _placed(value):
+                        found.setdefault(tensors.where(value), Place(registry, key, buffer))
+        return found
 
     def prepare(self, saved: Any, specs: Mapping[str, TensorSpec]) -> Prepared:
         state, now = member(saved, "state", self.name), self._now()

@@ -18,8 +18,10 @@ from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.flat import Flat, Piece, Range
 from rankpulse.trainer.checkpoint.manifest import (
     BOXES,
+    CONSOLIDATED,
     DTYPE_BYTES,
     FLAT,
+    SCHEMA,
     SHARDED,
     Box,
     Shard,
@@ -196,7 +198,8 @@ def recut(path: str, to: int, out: str, *, files: Files | None = None, progress:
     attempt = writer.begin(files, out, old.step, save_id)
     try:
         with Whole(path, old) as whole:
-            fresh = replace(old, kind=SHARDED, world_size=to, save_id=save_id, tensors=cut.tensors)
+            plain = replace(old, kind=SHARDED, schema_version=SCHEMA, absent=())
+            fresh = replace(plain, world_size=to, save_id=save_id, tensors=cut.tensors)
             shards = [_shard(files, attempt, fresh, mine, rank, whole, told) for rank, mine in enumerate(cut.ranges)]
         made = replace(fresh, shards=tuple(shards), wall_clock_seconds=time.time())
         writer.commit(files, attempt, made)
@@ -210,7 +213,7 @@ def recut(path: str, to: int, out: str, *, files: Files | None = None, progress:
 
 def _owners_beyond(old: ShardManifest, to: int) -> tuple[int, ...]:
     """Old ranks with things of their own that no new rank takes over."""
-    had = range(old.world_size) if old.kind != SHARDED else [shard.rank for shard in old.shards if shard.own]
+    had = range(old.world_size) if old.kind == CONSOLIDATED else [shard.rank for shard in old.shards if shard.own]
     return tuple(rank for rank in had if rank >= to)
 
 

@@ -18,7 +18,7 @@ _Said: TypeAlias = dict[str, str | int | float | bool | None]
 
 
 def tell(event: str, **said: str | int | float | bool) -> bool:
-    """Tell the agent of `event` ("saved", "save_failed", "loaded", "refused") and what there is to say of it.
+    """Tell the agent of `event` ("saved", "save_failed", "loaded", "refused", "uploaded", ...) and what is to be said.
 
     True when the line went out; nobody knows whether it was read. Never raises, never blocks. Values that are neither
     text nor finite numbers are left out, and the longest texts are cut so that the line has at most 4096 bytes.

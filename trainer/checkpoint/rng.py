@@ -4,6 +4,7 @@ Python's, numpy's global one if numpy is loaded, torch's for the CPU and for eve
 set up. Taking their state draws nothing. Generators that the program made for itself are for it to save (`extra`).
 """
 
+import hashlib
 import random
 import sys
 from typing import Any
@@ -20,6 +21,34 @@ def captured() -> dict[str, Any]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         state["cuda"] = [torch.cuda.get_rng_state(device) for device in range(torch.cuda.device_count())]
     return state
+
+
+def derived(state: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Generators for a rank of whose own nothing is known: from those of another rank and its number, the same for the
+    same, and different for different ranks."""
+    seed = _seed_of(state, rank)
+    found: dict[str, Any] = {
+        "python": random.Random(seed).getstate(),  # noqa: S311 (no secret)
+        "torch": _seeded(seed, "cpu"),
+    }
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy" in state:
+        found["numpy"] = numpy.random.RandomState(seed & 0xFFFFFFFF).get_state(legacy=False)
+    if "cuda" in state:
+        found["cuda"] = [_seeded(seed, f"cuda:{device}") for device in range(len(state["cuda"]))]
+    return found
+
+
+def _seed_of(state: dict[str, Any], rank: int) -> int:
+    """63 bits."""
+    hasher = hashlib.sha256(repr(state["python"]).encode())
+    hasher.update(bytes(state["torch"].cpu().tolist()))
+    hasher.update(str(rank).encode())
+    return int.from_bytes(hasher.digest()[:8], "big") >> 1
+
+
+def _seeded(seed: int, device: str) -> Any:
+    return torch.Generator(device).manual_seed(seed).get_state()
 
 
 def restore(state: dict[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ from rankpulse.trainer.checkpoint.manifest import (
     refuse_too_many,
 )
 from rankpulse.trainer.checkpoint.rows import row_of, shard_of
-from rankpulse.trainer.checkpoint.state import Part, mapped, merged, own_state, told_values
+from rankpulse.trainer.checkpoint.state import Captured, Part, mapped, merged, own_state, told_values
 from rankpulse.trainer.checkpoint.together import Faults, Together, everywhere, on_first
 
 __all__ = ["AUTO", "OFF", "Begun", "How", "Save", "Saved", "begun", "kind_of", "save_sharded"]
@@ -60,7 +60,8 @@ class Saved:
 @dataclass(frozen=True)
 class How:
     """How to save. `room(bytes)` is called on rank 0 before anything is written; its text is why that cannot work.
-    known: what was agreed at the save before, where somebody keeps that."""
+    known: what was agreed at the save before, where somebody keeps that. heard: told on all ranks what the state is on
+    which they have agreed; it may speak with the others."""
 
     mode: str = AUTO  # "auto", "sharded", "consolidated"
     verify_saved: str = reader.FAST  # "fast", "full", "off"
@@ -71,6 +72,8 @@ class How:
     say: Callable[[str], None] = lambda text: None
     resumed_before_step: int | None = None  # the limit that the load before obeyed, if it had one
     known: Known = field(default_factory=Known)
+    onto: Callable[..., "Save"] | None = None  # makes the second part of a save; None: `Save`
+    heard: Callable[[Captured, Together], None] = lambda state, together: None
 
 
 def save_sharded(
@@ -91,8 +94,14 @@ def save_sharded(
     parts = mapped(state) if isinstance(state, Mapping) else tuple(state)
     how = how or How()
     with speaking(together) as world:
-        saved = Save(os.path.abspath(directory), begun(parts, step, metrics or {}, world, how), world, how).run()
+        found = begun(parts, step, metrics or {}, world, how)
+        saved = second_part(how)(os.path.abspath(directory), found, world, how).run()
     return replace(saved, stood_s=saved.save_s + saved.verify_s)
+
+
+def second_part(how: How) -> Callable[..., "Save"]:
+    """Takes the directory, what was begun, the ranks that speak, and how."""
+    return how.onto or Save
 
 
 @dataclass(frozen=True)
@@ -140,6 +149,7 @@ def begun(parts: Sequence[Part], step: int, metrics: Mapping[str, float], togeth
     settings = {"step": step, "mode": how.mode, "verify_saved": how.verify_saved}
     agreement = Agreement(together, settings, how.mode, lambda faults: failed(step, faults), how.say, how.known)
     agreed = agreement.reach(parts)
+    how.heard(agreed.state, together)
     rank, state = together.rank, agreed.state
     values, tensors = own_state(state, agreed.own, agreed.buffers_differ)
     mine = {name: entries.whole(tensor) for name, tensor in tensors.items()}
@@ -181,15 +191,18 @@ class Save:
             saved_at = self._how.clock()
             self._read_back(shard)
         except BaseException as error:
-            wrong = isinstance(error, CheckpointError) and not isinstance(error, RanksLost)
-            whole = self._stands and not wrong  # it was only not read back to the end: a load will verify it
-            if self._together.rank == 0 and self._attempt and not whole:
-                writer.abandon(self._how.files, self._attempt)
+            self._abandon(error)
             raise
         verified = self._how.verify_saved != OFF
         verify_s = self._how.clock() - saved_at if verified else 0.0
         save_s = saved_at - self._begun.began
         return Saved(self._step, self._attempt, self._agreed.kind, size, shards, save_s, verify_s, verified)
+
+    def _abandon(self, error: BaseException) -> None:
+        wrong = isinstance(error, CheckpointError) and not isinstance(error, RanksLost)
+        whole = self._stands and not wrong  # it was only not read back to the end: a load will verify it
+        if self._together.rank == 0 and self._attempt and not whole:
+            writer.abandon(self._how.files, self._attempt)
 
     def _all(self, work: Callable[[], T]) -> T:
         return everywhere(self._together, work, lambda faults: failed(self._step, faults))

@@ -9,7 +9,7 @@ each rank's own is kept for that rank; of buffers the first rank's are kept for 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -102,28 +102,44 @@ def captured(parts: Iterable[Part]) -> Captured:
     """Raises StateRefused. Draws no random numbers, changes nothing."""
     values: dict[str, Any] = {}
     held: dict[str, dict[str, Held]] = {}
-    compared: dict[str, str] = {}
     only: set[str] = set()
     stepped: set[str] = set()
-    samples: dict[str, str] = {}
+    parts = tuple(parts)
     for part in parts:
         put = Put()
         values[part.name] = part.encode(put)
-        held[part.name] = _held(put.tensors)
+        held[part.name] = held_of(put.tensors)
         only |= put.first_rank_only
         stepped |= put.stepped
-        samples |= _samples(held[part.name], only) if isinstance(part, Model) else {}
-        if part.loose and not any(map(tensors.is_dtensor, put.tensors.values())):
-            compared[part.name] = _content(values[part.name], held[part.name].values())
+    return assembled(parts, values, held, only, stepped, rng.captured())
+
+
+def assembled(
+    parts: Iterable[Part],
+    values: dict[str, Any],
+    held: dict[str, dict[str, Held]],
+    only: Collection[str],
+    stepped: Collection[str],
+    generators: Mapping[str, Any],
+) -> Captured:
+    """From what each part holds, and the random number generators as `rng.captured` has them. Raises StateRefused."""
+    compared: dict[str, str] = {}
+    samples: dict[str, str] = {}
+    for part in parts:
+        mine = held[part.name]
+        samples |= _samples(mine, only) if isinstance(part, Model) else {}
+        if part.loose and not any(tensors.is_dtensor(has.living) for has in mine.values()):
+            compared[part.name] = _content(values[part.name], mine.values())
     _distinct(held)
     put = Put()
-    own = tree.encode(rng.captured(), "rng", put.leaf)
-    mine = [has for names in held.values() for name, has in names.items() if name in only]
-    buffers = _content("", mine)
+    own = tree.encode(dict(generators), "rng", put.leaf)
+    loners = [has for names in held.values() for name, has in names.items() if name in only]
+    buffers = _content("", loners)
     return Captured(values, held, frozenset(only), frozenset(stepped), compared, buffers, samples, own, put.tensors)
 
 
-def _held(found: Mapping[str, Any]) -> dict[str, Held]:
+def held_of(found: Mapping[str, Any]) -> dict[str, Held]:
+    """What is here of each of these tensors."""
     boxed = {name: tensor for name, tensor in found.items() if tensors.is_dtensor(tensor) and tensor.numel()}
     held = _boxes(boxed) if boxed else {}
     for name, tensor in found.items():
@@ -168,7 +184,7 @@ def _content(value: Any, held: Iterable[Held]) -> str:
     return hasher.hexdigest()
 
 
-def _samples(held: Mapping[str, Held], without: set[str]) -> dict[str, str]:
+def _samples(held: Mapping[str, Held], without: Collection[str]) -> dict[str, str]:
     """A digest of a few elements of each tensor that is here as a whole. One copy from each device."""
     picked: dict[Any, list[tuple[str, Any]]] = {}
     for name, has in held.items():

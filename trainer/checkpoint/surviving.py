@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from rankpulse.trainer.checkpoint.division import Item
 
 NAMED_MAX: Final = 3
+NUMBERS_MAX: Final = 8
 _Place: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # name, offsets and sizes; () and (): all of it
 
 
@@ -28,10 +29,10 @@ def decided(held: Sequence[Sequence[Item]], alive: Collection[int], updating: Co
     """
     absent = tuple(rank for rank in range(len(held)) if rank not in alive)
     if torn := sorted(set(updating) & set(alive)):
-        return LastWords(False, f"{_ranks(torn)} in the middle of an update: what they hold is of no step", absent)
-    safe = {_place(item) for rank in alive for item in held[rank]}
+        return LastWords(False, f"{ranks_were(torn)} in the middle of an update: what they hold is of no step", absent)
+    safe = {_place(item) for items in {id(held[rank]): held[rank] for rank in alive}.values() for item in items}
     lost: dict[str, int] = {}
-    for rank in absent:
+    for rank in sorted({id(held[rank]): rank for rank in reversed(absent)}.values()):  # replicas may be one list
         for item in held[rank]:
             if _place(item) not in safe:
                 lost.setdefault(item.name, rank)
@@ -46,5 +47,8 @@ def _place(item: Item) -> _Place:
     return (item.name, (), ()) if item.box is None else (item.name, item.box.offsets, item.box.sizes)
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]} was" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} were"
+def ranks_were(ranks: Collection[int]) -> str:
+    """A few ranks, with "was" or "were"."""
+    few = ", ".join(map(str, sorted(ranks)[:NUMBERS_MAX]))
+    more = f" and {len(ranks) - NUMBERS_MAX} more" if len(ranks) > NUMBERS_MAX else ""
+    return f"rank {few} was" if len(ranks) == 1 else f"ranks {few}{more} were"

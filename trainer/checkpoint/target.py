@@ -18,6 +18,7 @@ from rankpulse.trainer.checkpoint.errors import CheckpointError
 from rankpulse.trainer.checkpoint.manifest import MANIFEST
 
 UPLOAD: Final = "upload.json"
+LEAD: Final = "bringing.json"
 ASIDE_UPLOAD: Final = "upload.aside.json"  # what is called so was a copy, and is kept for people alone
 UPLOAD_SCHEMA: Final = 1
 PIECE: Final = 8 << 20  # bytes at once
@@ -71,6 +72,24 @@ class Target:
         """What is there of a checkpoint: bytes by name."""
         return self._listed(self._path(name))
 
+    def moving(self, name: str) -> dict[str, int]:
+        """What of it tells that somebody still brings it: an object appears when it is whole."""
+        return self.arrived(name)
+
+    def lead(self, name: str, nbytes: int) -> None:
+        """Node 0 begins to bring this one, of so many bytes. All other nodes follow it: else some might bring a newer
+        one, and neither would ever be whole."""
+        self._fs.makedirs(self._root, exist_ok=True)
+        with self._fs.open(self._path(LEAD), "wb") as into:
+            into.write(json.dumps({"name": name}).encode())
+
+    def led(self) -> str:
+        """The name at which node 0 is, "" when that cannot be told."""
+        with suppress(OSError, strict.Unfit):
+            said = strict.members(strict.parsed(self._fs.cat_file(self._path(LEAD))), LEAD).get("name")
+            return said if isinstance(said, str) else ""
+        return ""
+
     def put(self, name: str, local: str, may_go_on: Callable[[], bool] = lambda: True) -> None:
         """Bring one file there. `may_go_on`: asked before each piece; InterruptedError when it says no."""
         self._fs.makedirs(self._path(name), exist_ok=True)
@@ -86,6 +105,13 @@ class Target:
         said = {"schema_version": UPLOAD_SCHEMA, "name": name, "files": dict(files)}
         with self._fs.open(self._path(name, UPLOAD), "wb") as into:
             into.write(json.dumps(said, separators=(",", ":")).encode())
+
+    def thin_out(self, name: str, keep: int) -> None:
+        """After a commit: so many copies stay, and the one that was brought."""
+        copies = [copy.name for copy in self.copies()]
+        for other in copies[max(1, keep) :]:
+            if other != name:
+                self.remove(other)
 
     def withdraw(self, name: str) -> bool:
         """It is no copy any more, and stays for people to look at. Whether it was one."""

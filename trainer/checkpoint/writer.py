@@ -80,9 +80,15 @@ def ensure(files: Files, directory: str) -> None:
     files.sync_dir(parent)
 
 
-def write_file(files: Files, path: str, parts: Iterable[memoryview | bytes]) -> Written:
+def write_file(
+    files: Files,
+    path: str,
+    parts: Iterable[memoryview | bytes],
+    check: Callable[[str, Written], None] = lambda temporary, written: None,
+) -> Written:
     """The atomic writer: after it, `path` is on the disk with all of `parts`; before, or after a crash, as it was.
 
+    check: called when all is written, with where it lies; what it raises keeps it from getting its name.
     Two writers of the same path at once are not meant. Raises OSError (the disk is full, ...), and then the
     temporary file is gone if the disk allows it.
     """
@@ -95,6 +101,7 @@ def write_file(files: Files, path: str, parts: Iterable[memoryview | bytes]) -> 
             files.fsync(fd)
         finally:
             files.close(fd)
+        check(temporary, written)
         files.rename(temporary, path)
     except BaseException as error:
         with suppress(OSError):

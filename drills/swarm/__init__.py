@@ -1,0 +1,1 @@
+"""Thousands of real publishers in one process, against a real etcd and a real monitor: `rankpulse swarm`."""
