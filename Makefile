@@ -7,7 +7,7 @@ ROOMS = agent bench cli core dashboards drills monitor receiver store trainer we
 TORCH_PKG = $(if $(filter system,$(TORCH)),,torch)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check drills sim bench bench-detect dashboards pictures sbom audit weather soak setup typing lint clean
+.PHONY: help demo test check drills sim bench bench-detect dashboards commands pictures sbom audit weather soak setup typing lint clean
 help: ## what can be made
 	@echo 'PYTHON=python3.12 chooses the interpreter, TORCH=system reuses its torch, FAULTS="jitter crash" what demo plays'
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -80,6 +80,9 @@ bench-detect: setup ## detection time against false alarms, and the page of it: 
 
 dashboards: setup ## Grafana dashboards and Prometheus rules, made anew from the metrics catalogue
 	$(BIN)/python -m rankpulse.dashboards.build
+
+commands: setup ## docs/reference/commands.md, made anew from the commands' help
+	$(BIN)/python -m rankpulse.cli.commands_page docs/reference/commands.md
 
 pictures: setup ## the docs' pictures of the on-call page, from played stories; needs chromium-driver
 	$(BIN)/python tests/page/pictures.py

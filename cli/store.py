@@ -58,7 +58,7 @@ def init(
     a client certificate with that common name needs no password. What is there already stays; run it again for new
     nodes.
 
-    Example: rankpulse store init --node gpu07 --node gpu08 --password-dir /root/rankpulse-passwords --enable-auth
+    Example: rankpulse store init --node gpu07 --node gpu08 --password-dir /etc/rankpulse/passwords --enable-auth
     """
     from rankpulse.cli import store_init
 

@@ -12,6 +12,7 @@ import typer
 from rankpulse.cli import quick_stack
 from rankpulse.cli.failing import Failed
 from rankpulse.cli.quick_stack import Part
+from rankpulse.core.addresses import parse_endpoint
 from rankpulse.core.settings import BadSettings, Settings
 from rankpulse.drills.children import die_with_parent
 
@@ -23,10 +24,9 @@ etcd, a monitor and an agent are up; the page for people: {url}/  (for programs:
 In your training script:        from rankpulse.trainer import attach
                                 pulse = attach()            # counts optimizer steps by itself
 Start it{run_dir}:
-    rankpulse run --nproc-per-node 2 train.py
+    rankpulse run --nproc-per-node 2 --max-restarts 3 train.py
 Then, in another terminal:
-    export RANKPULSE_STORE={store} RANKPULSE_CLUSTER={cluster}
-    rankpulse status
+{export}    rankpulse status
     rankpulse explain last          # after you killed a worker
     rankpulse arm --reason trying   # until then it only observes, and orders no restart
 {beside}
@@ -48,10 +48,18 @@ def run(settings: Settings, config: str | None, beside: Sequence[str] = ()) -> i
     found = quick_stack.find(beside)
     if found:
         settings = quick_stack.with_ports(settings)
-    with EmbeddedEtcd() as etcd:
+    with EmbeddedEtcd(port=asked_for(settings)) as etcd:
         # in etcd's folder: it goes with it, also when we are killed
         others = quick_stack.parts(found, settings, etcd.log_file.parent / "beside") if found else []
         return asyncio.run(_run(settings, config, etcd.endpoint, others))
+
+
+def asked_for(settings: Settings) -> int | None:
+    """The port of this machine at which all commands look for etcd as things are configured; None: not on this one."""
+    (first, *others), store = settings.store.endpoints, settings.store
+    where = parse_endpoint(first, tls=bool(store.ca_file or store.cert_file))
+    plain = not (others or where.tls or store.user)
+    return where.port if plain and where.host in ("127.0.0.1", "localhost") else None
 
 
 async def _run(settings: Settings, config: str | None, endpoint: str, others: Sequence[Part]) -> int:
@@ -64,7 +72,7 @@ async def _run(settings: Settings, config: str | None, endpoint: str, others: Se
     try:
         for name, argv in lines.items():
             parts[name] = await _start(argv)
-        _say_what_next(settings, endpoint, others)
+        typer.echo(what_next(settings, endpoint, others))
         return await _until_stopped(parts, stop)
     finally:
         await _end(list(parts.values()))
@@ -80,11 +88,20 @@ async def _until_stopped(parts: Mapping[str, asyncio.subprocess.Process], stop: 
     return 0
 
 
-def _say_what_next(settings: Settings, endpoint: str, others: Sequence[Part]) -> None:
+def what_next(settings: Settings, endpoint: str, others: Sequence[Part] = ()) -> str:
+    """What a person does now."""
     run_dir = f" (with RANKPULSE_DIR={settings.agent.run_dir})" if settings.agent.run_dir else ""
     url = f"{'https' if settings.http.cert_file else 'http'}://{settings.monitor.listen}"
     beside = "".join(f"\n{other.name}: {other.url}" for other in others) + "\n" if others else ""
-    typer.echo(HINT.format(url=url, store=endpoint, cluster=settings.cluster, run_dir=run_dir, beside=beside))
+    return HINT.format(url=url, export=_export(settings, endpoint), run_dir=run_dir, beside=beside)
+
+
+def _export(settings: Settings, endpoint: str) -> str:
+    """What the other terminal must be told; nothing where its commands look in the right place by themselves."""
+    said = {"RANKPULSE_STORE": endpoint, "RANKPULSE_CLUSTER": settings.cluster}
+    usual = Settings()
+    needed = endpoint not in usual.store.endpoints or settings.cluster != usual.cluster
+    return f"    export {' '.join(f'{name}={value}' for name, value in said.items())}\n" if needed else ""
 
 
 def arguments(part: str, settings: Settings, config: str | None, endpoint: str) -> list[str]:

@@ -103,6 +103,17 @@ def free_ports(count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in socks]
 
 
+def _nobody_at(port: int) -> bool:
+    """Whether this port of 127.0.0.1 can be listened at."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last one may linger
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def _make_dir() -> tuple[Path, int]:
     """A new temporary folder and the descriptor that says it is in use (a lock, held until this process ends)."""
     _sweep()
@@ -187,13 +198,15 @@ class EmbeddedEtcd:
     """One etcd member: `with EmbeddedEtcd() as etcd: open_store(StoreSettings(endpoints=(etcd.endpoint,)))`.
 
     `data_dir` None: a temporary folder, removed by `stop`, and writes are not forced to disk (which no process death
-    loses, only a power cut). `extra`: further etcd flags. All methods block and are safe to call from a thread.
+    loses, only a power cut). `port`: where clients are served if nobody else listens there, else a free one. `extra`:
+    further etcd flags. All methods block and are safe to call from a thread.
     """
 
     def __init__(
         self,
         data_dir: str | os.PathLike[str] | None = None,
         *,
+        port: int | None = None,
         tls: ServerTls | None = None,
         extra: Sequence[str] = (),
         name: str = "embedded",
@@ -203,6 +216,7 @@ class EmbeddedEtcd:
         self._given_dir = Path(data_dir) if data_dir is not None else None
         self._dir: Path | None = None
         self._lock: int | None = None
+        self._wanted = port
         self._tls, self._extra = tls, tuple(extra)
         self._ports: list[int] = []
         self._keeper: _Keeper | None = None
@@ -267,13 +281,18 @@ class EmbeddedEtcd:
         """Start on free ports and wait until it answers. Raises `NoEtcd` with the last lines of its log."""
         self._make_place()
         try:
-            for last in (n == _TRIES - 1 for n in range(_TRIES)):
-                self._ports = free_ports(3)
-                if self._launch(give_up=last):
+            for tries in range(_TRIES):
+                self._ports = self._choose(wanted=not tries)
+                if self._launch(give_up=tries == _TRIES - 1):
                     return
         except BaseException:
             self.stop()
             raise
+
+    def _choose(self, *, wanted: bool) -> list[int]:
+        """Ports for clients, peers and health; the one that is wanted is tried once."""
+        free = free_ports(3)
+        return [self._wanted, *free[1:]] if wanted and self._wanted and _nobody_at(self._wanted) else free
 
     def _launch(self, *, give_up: bool) -> bool:
         """False when another process took one of the ports in the meantime and there is another try."""

@@ -68,7 +68,7 @@ class Link:
 
     async def _renew(self, old: Wire) -> None:
         try:
-            made: Wire | None = self._dialled()
+            made = self._dialled()
         except StoreError:  # the files have changed once more
             made = None
         try:

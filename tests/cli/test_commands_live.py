@@ -32,6 +32,7 @@ from rankpulse.core.records import (
     seated,
 )
 from rankpulse.core.settings import StoreSettings
+from rankpulse.store.embedded import free_ports
 from rankpulse.store.etcd import open_store
 
 pytestmark = pytest.mark.live
@@ -216,7 +217,11 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_up_brings_all_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     config = tmp_path / "up.toml"
-    config.write_text('[agent]\nlisten = ""\nnode = "box"\n[monitor]\nlisten = "127.0.0.1:0"\n')
+    port = free_ports(1)[0]
+    config.write_text(
+        f'[store]\nendpoints = ["127.0.0.1:{port}"]\n'
+        '[agent]\nlisten = ""\nnode = "box"\n[monitor]\nlisten = "127.0.0.1:0"\n'
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "rankpulse.cli.main", "up", "-c", str(config), "--run-dir", str(tmp_path / "run")],
         stdout=subprocess.PIPE,
@@ -228,6 +233,7 @@ def test_up_brings_all_and_leaves_nothing(tmp_path: Path, number: signal.Signals
         store = next(
             line.split("RANKPULSE_STORE=")[1].split()[0] for line in process.stdout if "RANKPULSE_STORE=" in line
         )
+        assert store == f"127.0.0.1:{port}"  # where commands with this configuration look
         here = Cluster(store, "default")
         eventually_sync(lambda: here.held(here.keys.beat("box")), 30, "the agent's beat")
         eventually_sync(lambda: here.held(here.keys.leader()), 30, "a leader")

