@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from etcd3aio.auth import PermissionType
+import grpc.aio
+from etcd3aio import EtcdError
+from etcd3aio.auth import AuthService, PermissionType
 
 from rankpulse.core.settings import StoreSettings
 from rankpulse.store.api import Denied, StoreError, Unreachable
+from rankpulse.store.calls import Wire
 from rankpulse.store.common_name import common_name
 from rankpulse.store.etcd import EtcdStore
 from rankpulse.store.roles import BOTH, READ, ROOT, WRITE, AddRole, AddUser, Allow, Forbid, Permits, Range, Step
@@ -77,13 +80,31 @@ class Admin:
         """What another has done in the meantime counts as done."""
         try:
             return await self._store.raw(
-                lambda wire, s: getattr(wire.auth, what)(*args, timeout=s, max_attempts=1, **named),
+                lambda wire, s: _call(wire, what, *args, timeout=s, max_attempts=1, **named),
                 write=what.startswith(("role_add", "user_add")),
             )
         except StoreError as error:
             if not any(text in str(error) for text in _THERE):
                 raise
             return None
+
+
+def _auth(wire: Wire) -> Any:
+    """etcd3aio's service for users and roles on this connection, with our token of now."""
+    service, token = AuthService(wire.channel), dict(wire.metadata()).get("token")
+    if token:
+        service.set_token(token)
+    return service
+
+
+async def _call(wire: Wire, what: str, *args: Any, **named: Any) -> Any:
+    """What etcd itself answered is raised, as from all other calls, not what etcd3aio makes of it."""
+    try:
+        return await getattr(_auth(wire), what)(*args, **named)
+    except EtcdError as error:
+        raise (
+            error.__cause__ if isinstance(error.__cause__, grpc.aio.AioRpcError) else TimeoutError(str(error))
+        ) from None
 
 
 def _bytes(where: Range) -> tuple[bytes, bytes | None]:
