@@ -9,7 +9,8 @@ The program's modules are asked for nothing at a step, nor later by the other th
 tensors in them during a pass. Where in them things are kept is looked up when ranks agree (`Keeper`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -46,16 +47,23 @@ class Moment:
     copies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by part: tensors by name
     watched: Sequence[Watched] = ()
     generators: Mapping[str, Any] = field(default_factory=dict)
-    events: Sequence[Any] = ()  # of CUDA devices: all work up to the end of the step is done
+    events: Sequence[tuple[Any, Any]] = ()  # CUDA devices, and for each: all work up to the end of the step is done
     trouble: str = ""
 
     def torn(self) -> str:
         """What has been changed since, by something that is no step of torch's optimizers; "" when nothing has."""
         return next((one.name for one in self.watched if one.changed), "")
 
-    def reached(self) -> bool:
-        """Whether devices have come to the end of the step."""
-        return all(event.query() for event in self.events)
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside, what is read from CUDA devices goes over streams of its own, and waits for the end of this step and
+        for nothing after it: the training's streams may stand behind a collective that never ends."""
+        with ExitStack() as stack:
+            for device, event in self.events:
+                stream = torch.cuda.Stream(device)
+                stream.wait_event(event)
+                stack.enter_context(torch.cuda.stream(stream))
+            yield
 
 
 class Keeper:
@@ -127,7 +135,7 @@ class Keeper:
             put = Put()
             values[part.name] = part.encode_groups(put) if isinstance(part, Optimizer) else part.encode(put)
             copies[part.name] = {name: _small_copy(name, tensor, watched) for name, tensor in put.tensors.items()}
-        events = [_event(device) for device in self._cuda]
+        events = [(device, _event(device)) for device in self._cuda]
         return Moment(step, metrics, values, copies, watched, rng.captured(), events)
 
     def captured(self, moment: Moment) -> Captured:
@@ -137,6 +145,10 @@ class Keeper:
         """
         if moment.trouble:
             raise StateRefused(moment.trouble)
+        with moment.aside():
+            return self._captured(moment)
+
+    def _captured(self, moment: Moment) -> Captured:
         values: dict[str, Any] = {}
         held: dict[str, dict[str, Held]] = {}
         stepped: set[str] = set()

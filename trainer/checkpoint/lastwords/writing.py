@@ -73,8 +73,12 @@ def attempt_of(directory: str, plan: Plan) -> str:
 
 def write(files: Files, directory: str, layouts: Layouts, plan: Plan, part: Part) -> Row:
     """This writer's files. Raises OSError, SaveFailed, StateRefused."""
+    with part.moment.aside():
+        return _written(files, directory, layouts, plan, part)
+
+
+def _written(files: Files, directory: str, layouts: Layouts, plan: Plan, part: Part) -> Row:
     shares, state = division(layouts, plan), part.state
-    _wait_for_device(part.moment)
     values, found = own_state(state, plan.own, plan.buffers_differ)
     mine = [*entries.of_division(state, shares, part.rank), *_own(part.rank, values, found)]
     shards = [_shard(files, directory, layouts, plan, part.rank, mine, shares)]
@@ -121,12 +125,6 @@ def _shard(
         boxes=shares.boxes[rank],
         own=True,
     )
-
-
-def _wait_for_device(moment: Moment) -> None:
-    """Whoever waits for more than these events waits for the collective that stands still."""
-    for event in moment.events:
-        event.synchronize()
 
 
 def commit(
