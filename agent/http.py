@@ -1,7 +1,5 @@
 """/metrics and /healthz. Metrics are computed from the present state when they are asked for."""
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,6 +12,7 @@ from prometheus_client.registry import Collector
 from rankpulse.core import catalogue
 from rankpulse.core.addresses import parse_listen
 from rankpulse.web.door import Door
+from rankpulse.web.port import Port
 
 # values of one metric: label values -> number
 Samples = Mapping[tuple[str, ...], float]
@@ -41,12 +40,11 @@ class HttpServer:
 
     def __init__(self, collector: Collector, health: Callable[[], Mapping[str, Any]], door: Door) -> None:
         self._door = door
-        self._keeping: asyncio.Task[None] | None = None
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(collector)
         ProcessCollector(registry=self._registry)
         self._health = health
-        self._runner: web.AppRunner | None = None
+        self._port: Port | None = None
 
     async def open(self, listen: str) -> str:
         """Listen; returns the address that was taken. Raises OSError (taken, not allowed) or ValueError (bad)."""
@@ -54,20 +52,12 @@ class HttpServer:
         app = web.Application(middlewares=[self._door.middleware()])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        tls = self._door.certificates
-        await web.TCPSite(self._runner, host, port, ssl_context=tls.context).start()
-        self._keeping = asyncio.create_task(tls.keep())
-        return "{}:{}".format(*self._runner.addresses[0][:2])
+        self._port = Port(app, self._door)
+        return "{}:{}".format(*await self._port.open(host, port))
 
     async def close(self) -> None:
-        if self._keeping:
-            self._keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeping
-        if self._runner:
-            await self._runner.cleanup()
+        if self._port:
+            await self._port.close()
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

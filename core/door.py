@@ -75,7 +75,8 @@ def callers(lines: Sequence[str]) -> tuple[Caller, ...]:
 
 
 def digest_of(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+    """Of any text: bytes of a header that are no UTF-8 come as lone surrogates, and must not be a fault of ours."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def decide(knock: Knock, known: Sequence[Caller], hosts: Collection[str]) -> Caller | Refusal:

@@ -6,7 +6,6 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
@@ -16,6 +15,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from rankpulse.core.addresses import BadAddress, parse_listen
 from rankpulse.web.door import Door
+from rankpulse.web.port import Port
 
 log = logging.getLogger("rankpulse.monitor")
 
@@ -61,8 +61,7 @@ class Pages:
         """
         self._state, self._alive, self._ready, self._registry = state, alive, ready, registry
         self._page, self._door = tuple(page), door
-        self._keeping: asyncio.Task[None] | None = None
-        self._runner: web.AppRunner | None = None
+        self._port: Port | None = None
 
     async def start(self, listen: str) -> str:
         """Serve; returns the URL others can use. Raises `PortTaken`."""
@@ -76,30 +75,19 @@ class Pages:
         app.add_routes([web.get("/healthz", self._health), web.get("/readyz", self._readiness)])
         app.add_routes(self._page or [web.get("/", self._index)])
         asyncio.get_running_loop().set_exception_handler(SeldomSaid())
-        # streams that are watched must not hold up the end of the monitor
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        await self._runner.setup()
+        self._port = Port(app, self._door, backlog=BACKLOG)
         try:
-            tls = self._door.certificates
-            await web.TCPSite(self._runner, host, port, backlog=BACKLOG, ssl_context=tls.context).start()
+            bound = await self._port.open(host, port)
         except OSError as error:
-            await self.stop()
             raise PortTaken(f"cannot listen on {listen}: {_why(error)}") from error
-        self._keeping = asyncio.create_task(tls.keep())
-        bound = self._runner.addresses[0]
         if not _is_local(host) and not self._door.knows_callers:
             log.warning("listening on %s: anyone who reaches this port can read it: set http.tokens_file", listen)
         return f"{self._door.scheme}://{_reachable(host)}:{bound[1]}"
 
     async def stop(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeping
-            self._keeping = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._port is not None:
+            await self._port.close()
+            self._port = None
 
     async def _index(self, request: web.Request) -> web.Response:
         return web.Response(text="rankpulse monitor: /state /metrics /healthz /readyz\n")

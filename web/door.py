@@ -13,10 +13,14 @@ from rankpulse.core.buckets import Buckets
 from rankpulse.core.door import ANYBODY, HOST, RATE, REASONS, SAFE, TOKEN, Caller, Knock, Refusal, decide
 from rankpulse.core.settings import HttpSettings
 from rankpulse.core.words import printable
+from rankpulse.web.connections import Connections
 from rankpulse.web.tls import Certificates
 from rankpulse.web.tokens import Callers
 
 CALLER: Final[ContextVar[Caller]] = ContextVar("caller")  # of the request that is being answered
+STILL: Final[ContextVar[Callable[[], bool]]] = ContextVar(
+    "still", default=lambda: True
+)  # whether it would be let in now
 ASK: Final = {"WWW-Authenticate": 'Basic realm="rankpulse: any name, a token as the password", Bearer'}
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -43,6 +47,7 @@ class Door:
         self.certificates = Certificates(settings.cert_file, settings.key_file, say)
         self._hosts = frozenset(name.lower().rstrip(".") for name in (*settings.hosts, socket.gethostname()))
         self._all, self._bad = Buckets(settings.per_minute), Buckets(settings.refused_per_minute)
+        self.connections = Connections()
         self.refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
 
     @property
@@ -66,10 +71,14 @@ class Door:
         if not self._all.one_more(peer, self._clock()):
             return self._refuse(request, peer, Refusal(429, RATE, "too many requests: try again in a minute"))
         known = self._callers.get()
-        found = decide(_knock(request, peer), known, self._hosts)
+        knock = _knock(request, peer)
+        found = decide(knock, known, self._hosts)
         if isinstance(found, Refusal):
             return self._refuse(request, peer, found)
         CALLER.set(found)
+        STILL.set(lambda: not isinstance(decide(knock, self._callers.get(), self._hosts), Refusal))
+        if not known or found is not ANYBODY:
+            self.connections.let_in(request.transport)
         answer = await handler(request)
         if known and found is ANYBODY:
             return web.Response(status=answer.status, text="ok\n" if answer.status < 400 else "not ok\n")

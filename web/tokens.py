@@ -20,6 +20,7 @@ class Callers:
         """`path` "": there are none. Raises `StoreError` when the file cannot serve."""
         self._path, self._say, self._clock = path, say, clock
         self._mark, self._looked_at = mark(path), clock()
+        self._bad: tuple[object, str] | None = None  # of what it was said that it cannot serve
         self._known = read(path) if path else ()
 
     def get(self) -> tuple[Caller, ...]:
@@ -33,11 +34,14 @@ class Callers:
         there = mark(self._path)
         if there == self._mark:
             return
-        self._mark = there
         try:
             self._known = read(self._path)
-        except StoreError as error:
-            self._say("warning", f"{error}; the tokens read before are in force")
+        except StoreError as error:  # perhaps only for now, as without a free file descriptor: it is tried again
+            if self._bad != (said := (there, str(error))):
+                self._bad = said
+                self._say("warning", f"{error}; the tokens read before are in force")
+        else:
+            self._mark, self._bad = there, None
 
 
 def read(path: str) -> tuple[Caller, ...]:

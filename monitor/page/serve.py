@@ -25,6 +25,7 @@ from rankpulse.monitor.page.board import Board, Piece, beat
 from rankpulse.monitor.page.compose import Frame, document
 from rankpulse.monitor.page.views import SEARCH, Views
 from rankpulse.monitor.page.words import path as path_of
+from rankpulse.web.door import STILL
 
 if TYPE_CHECKING:
     from rankpulse.core.engine import Engine
@@ -186,9 +187,9 @@ class OnCall:
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
         seen = request.headers.get("Last-Event-ID", request.query.get("since", ""))[:100]
-        said_at = float("-inf")
+        said_at, still = float("-inf"), STILL.get()  # a token that was taken away ends the stream too
         try:
-            while request.transport is not None and not request.transport.is_closing():
+            while request.transport is not None and not request.transport.is_closing() and still():
                 board, _ = self.board(path, watched=True)
                 news = board.news(seen, self._clock.utc(), self.look)
                 if news or time.monotonic() - said_at >= BEAT_S:

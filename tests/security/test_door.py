@@ -1,6 +1,9 @@
 """Who comes in at the HTTP ports of agent and monitor, and what becomes of everybody else."""
 
+import asyncio
 import base64
+import logging
+import resource
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +26,7 @@ from rankpulse.monitor.acts import Acts, NotDone
 from rankpulse.monitor.clock import system
 from rankpulse.monitor.http import Pages
 from rankpulse.store.api import StoreError
+from rankpulse.web.connections import Connections
 from rankpulse.web.door import Door
 from rankpulse.web.tls import Certificates
 from rankpulse.web.tokens import Callers
@@ -53,6 +57,7 @@ def knock(authorization: str = "", method: str = "GET", **more: Any) -> Caller |
         ({"authorization": f"Bearer {READS}x"}, door.TOKEN),
         ({"authorization": READS}, door.TOKEN),
         ({"authorization": "Basic rubbish!"}, door.TOKEN),
+        ({"authorization": "Bearer \udcff\udcfe"}, door.TOKEN),  # bytes that are no UTF-8
         ({"authorization": "Bearer "}, door.TOKEN),
         ({"path": "/healthz"}, READ),
         ({"path": "/healthz", "authorization": "Bearer wrong"}, door.TOKEN),
@@ -129,11 +134,15 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Served, str]]:
+async def serving(
+    tmp_path: Path, *, connections: Connections | None = None, **more: Any
+) -> AsyncIterator[tuple[Served, str]]:
     tokens = tmp_path / "tokens"
     tokens.write_text(f"read prometheus {READS}\nact ann {ACTS}\n")
     tokens.chmod(0o600)
     made = Served(HttpSettings(**{"tokens_file": str(tokens), **more}))
+    if connections is not None:
+        made.door.connections = connections
     url = await made.pages.start("127.0.0.1:0")
     try:
         yield made, url
@@ -239,6 +248,64 @@ async def test_tokens_and_certificates_are_changed_without_a_restart(tmp_path: P
             Path(goal).write_bytes(Path(source).read_bytes())
         served.door.certificates.look()
         assert (await ask(f"{local}/state", fresh, ssl=trust[later.ca_file]))[0] == 200
+
+
+def test_a_token_that_is_taken_away_is_gone_though_the_file_could_not_be_read_for_a_while(tmp_path: Path) -> None:
+    tokens, now, said = tmp_path / "tokens", [0.0], []
+    tokens.write_text(f"read ann {READS}\nact bob {ACTS}\n")
+    held = Callers(str(tokens), lambda level, text: said.append(text), lambda: now[0])
+    tokens.write_text(f"read ann {READS}\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        for now[0] in (2.0, 4.0):
+            assert len(held.get()) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(said) == 1
+    now[0] = 6.0
+    assert [one.name for one in held.get()] == ["ann"]
+
+
+async def raw(url: str, *said: bytes) -> bytes:
+    """What a connection of somebody who speaks no good HTTP ends with."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    try:
+        for part in said:
+            writer.write(part)
+        async with asyncio.timeout(10.0):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_what_is_no_http_is_answered_and_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(tmp_path) as (served, url):
+        with caplog.at_level(logging.DEBUG):
+            assert b" 400 " in await raw(url, f"GET / HTTP/1.1\r\nAuthorization: Bearer {READS}\0\r\n\r\n".encode())
+            assert b" 400 " in await raw(url, b"GET http://[::1/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b" 401 " in await raw(
+                url, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer \xff\r\n\r\n"
+            )
+        assert served.door.refused["token"] == 1
+        assert not [one for one in caplog.records if one.exc_info]
+        assert READS not in caplog.text
+
+
+async def test_who_keeps_connections_without_coming_in_keeps_nobody_out(tmp_path: Path) -> None:
+    async with serving(tmp_path, connections=Connections(most=4, wait_s=1.0)) as (served, url):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(f"GET /state HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {READS}\r\n\r\n".encode())
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        idle = [asyncio.create_task(raw(url, b"GET /healthz HTTP/1.1\r\n")) for _ in range(8)]
+        await eventually(lambda: sum(one.done() for one in idle) >= 5, what="the eldest have gone")
+        assert len(served.door.connections) == 4
+        assert (await ask(f"{url}/state", READS))[0] == 200
+        assert await asyncio.gather(*idle) == [b""] * 8, "and the rest, once their time is over"
+        assert not reader.at_eof(), "who was let in is not sent away for them"
+        writer.close()
 
 
 def test_files_that_cannot_serve_are_named_at_the_start(tmp_path: Path) -> None:
