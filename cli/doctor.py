@@ -15,6 +15,7 @@ from rankpulse.cli.doctor_check import FAIL, OK, WARN, Check
 from rankpulse.core.keys import Keys
 from rankpulse.core.records import Beat, Leader, NodeState
 from rankpulse.core.settings import Settings, run_dir
+from rankpulse.core.store_care import roles_leak
 from rankpulse.core.timeouts import Around
 from rankpulse.store.api import Store, StoreError
 
@@ -67,6 +68,8 @@ async def _store(settings: Settings) -> AsyncIterator[Check]:
         async with books.opened(settings) as store:
             found = await store.status()
             yield _version(found.version)
+            if (settings.store.user or settings.store.cert_file) and (leak := roles_leak(found.version)):
+                yield Check("store roles", WARN, *leak.split("; ", 1))
             yield _alarms(found.alarms, found.has_leader)
             async for check in _cluster(settings, store):
                 yield check

@@ -12,6 +12,7 @@ from rankpulse.cli.failing import Failed
 from rankpulse.cli.passwords import Passwords
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import Settings
+from rankpulse.core.store_care import roles_leak
 from rankpulse.store import roles
 from rankpulse.store.admin import Admin, why_locked_out
 from rankpulse.store.api import Denied
@@ -79,6 +80,8 @@ async def _made(admin: Admin, wanted: roles.Permits, asked: Asked, passwords: Pa
         say(f"look: {text}")
     for text in passwords.told(wanted.users, there.users):
         say(text)
+    if leak := roles_leak(await admin.version()):
+        say(f"look: {leak}")
     if not todo:
         say("users and roles are as they should be: nothing to do")
     await _door(admin, on, roles.ROOT in there.users, asked, passwords, say)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 OLDEST: Final = (3, 4)  # the first that answers requests for progress
+WALLED: Final = (3, 6, 11)  # the first whose roles hold; see `roles_leak`
 FULL_SHARE: Final = 0.75  # of its quota: days before it refuses writes, where history is compacted
 WRITES_MAX: Final = 2500.0  # a second, of beats and renewals together: half of what one etcd took with two cores
 RENEWALS: Final = 0.15  # writes' worth of work per beat besides: leases of beats and of presence
@@ -36,6 +37,22 @@ def crowded(nodes: int, interval_s: float) -> str:
     return (
         f"{nodes} nodes with a heartbeat every {interval_s:g} s ask more of one etcd than it takes calmly: "
         f"{remedy}divide the fleet among clusters"
+    )
+
+
+def roles_leak(version: str) -> str:
+    """Why users and roles of this etcd can be got around, "" where they hold as far as is known.
+
+    Before GHSA-q8m4-xhhv-38mg was mended, whoever has any certificate could renew every lease and raise the alarm of a
+    full store; and until 3.6, while that alarm stands, nobody's rights are asked for deletes and for changes of users
+    (etcd's pull request 22386). Before 3.6.11, leases could be taken by transactions (CVE-2026-44283).
+    """
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if not numbers or numbers >= WALLED:
+        return ""
+    return (
+        f"etcd {version} has known ways around its users and roles: whoever has a certificate for it can become root "
+        "or stop it (docs/threat-model.md); use 3.6.11 or later"
     )
 
 

@@ -33,6 +33,10 @@ class Admin:
         """Whether etcd lets in only whom it knows."""
         return bool((await self._ask("auth_status")).enabled)
 
+    async def version(self) -> str:
+        """Of etcd."""
+        return (await self._store.status()).version
+
     async def there(self, roles: Iterable[str], users: Iterable[str]) -> Permits:
         """All users and roles by name; what they may, of these alone. Raises `Denied` unless we are root."""
         known_roles = set((await self._ask("role_list")).roles)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankpulse.core.store_care import FULL_SHARE, WRITES_MAX, advised_interval_s, complaints, crowded
+from rankpulse.core.store_care import FULL_SHARE, WRITES_MAX, advised_interval_s, complaints, crowded, roles_leak
 
 
 @pytest.mark.parametrize("nodes", [1, 64, 2048])
@@ -24,6 +24,13 @@ def test_beyond_ten_seconds_it_is_not_stretched_and_an_own_choice_is_never_short
     assert advised_interval_s(1_000_000, 1.0) == 10.0
     assert advised_interval_s(64, 30.0) == 30.0
     assert "divide the fleet" in crowded(1_000_000, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("version", "leaks"), [("3.4.44", True), ("3.5.1", True), ("3.6.9", True), ("3.6.11", False), ("3.7.0-rc.0", False)]
+)
+def test_an_etcd_whose_roles_do_not_hold_is_told_of(version: str, leaks: bool) -> None:
+    assert ("become root" in roles_leak(version)) is leaks
 
 
 def test_an_old_etcd_and_a_full_one_are_told_of() -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,7 +26,7 @@ from rankpulse.core import node_standing as ns
 from rankpulse.core import records as r
 from rankpulse.core.glance import Glance, Rack, glance
 from rankpulse.core.node_standing import Standings
-from rankpulse.core.settings import BadSettings, parse
+from rankpulse.core.settings import BadSettings, HttpSettings, parse
 from rankpulse.monitor.clock import Clock
 from rankpulse.monitor.http import Pages
 from rankpulse.monitor.page import detail, serve
@@ -34,6 +35,7 @@ from rankpulse.monitor.page.board import Board, Piece
 from rankpulse.monitor.page.html import Html, el, text
 from rankpulse.monitor.page.serve import OnCall
 from rankpulse.monitor.page.views import Views
+from rankpulse.web.door import Door
 
 ABOUT = About("mon-a", "1", leads=True)
 EVIL = "</title><script>alert(1)</script>\"'&\u202e\x00"
@@ -60,11 +62,15 @@ def night() -> Fleet:
 
 
 class Served:
-    def __init__(self, world: Fleet, **about: Any) -> None:
+    def __init__(self, world: Fleet, door: Door | None = None, **about: Any) -> None:
         self.world, self.url = world, ""
         clock = Clock(now=lambda: world.now, utc=lambda: UTC + world.now)
         self.page = OnCall(world.engine, lambda: ABOUT._replace(**about), clock, "life")
-        made: dict[str, Any] = {"registry": CollectorRegistry(), "page": self.page.routes(), "door": open_door()}
+        made: dict[str, Any] = {
+            "registry": CollectorRegistry(),
+            "page": self.page.routes(),
+            "door": door or open_door(),
+        }
         self.pages = Pages(state=dict, alive=str, ready=str, **made)
         self.session = aiohttp.ClientSession()
 
@@ -267,6 +273,27 @@ async def test_readers_are_few_and_one_that_is_too_many_is_told(site: Served, mo
             return stream.status == 200
 
     await eventually(free, 10, "room for another")
+
+
+async def test_a_stream_ends_with_the_token_that_opened_it(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"read ann {'a' * 16}\nread bob {'b' * 16}\n")
+    made = Served(fleet(), open_door(HttpSettings(tokens_file=str(tokens))))
+    made.url = await made.pages.start("127.0.0.1:0")
+    ann, bob = ({"Authorization": f"Bearer {letter * 16}"} for letter in "ab")
+    try:
+        async with (
+            made.session.get(f"{made.url}/events?view=/", headers=ann) as hers,
+            made.session.get(f"{made.url}/events?view=/", headers=bob) as his,
+        ):
+            await read(hers, "news")
+            await read(his, "news")
+            tokens.write_text(f"read bob {'b' * 16}\n")
+            await eventually(lambda: made.page.watchers == 1, 10, "that hers ends")
+            await read(his, "beat")
+    finally:
+        await made.session.close()
+        await made.pages.stop()
 
 
 async def test_a_reader_that_takes_nothing_is_let_go(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:

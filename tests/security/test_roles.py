@@ -1,5 +1,6 @@
 """`rankpulse store init`: the key table, in a real etcd."""
 
+import asyncio
 import itertools
 import os
 from pathlib import Path
@@ -10,8 +11,10 @@ from fort import CLUSTER, Fort, init
 from rankpulse.cli.failing import Failed
 from rankpulse.core.keys import Keys
 from rankpulse.core.settings import StoreSettings
+from rankpulse.core.store_care import roles_leak
 from rankpulse.store import roles
 from rankpulse.store.api import Denied
+from rankpulse.store.calls import prefix_end
 from rankpulse.store.embedded import EmbeddedEtcd
 
 KEYS = Keys(CLUSTER)
@@ -48,7 +51,8 @@ def test_with_passwords_from_an_open_etcd_to_a_closed_one(tmp_path: Path) -> Non
     folder = tmp_path / "passwords"
     with EmbeddedEtcd() as etcd:
         open_still = StoreSettings(endpoints=(etcd.endpoint,))
-        assert all("would be done" in line for line in init(open_still, "n1", dry_run=True)[:-1])
+        told = [line for line in init(open_still, "n1", dry_run=True) if not line.startswith("look: ")]
+        assert all("would be done" in line for line in told[:-1])
         assert any("STILL" in line for line in init(open_still, "n1", password_dir=str(folder)))
         said = init(open_still, "n1", "n2", password_dir=str(folder), enable_auth=True)
         assert any(line.startswith("user rankpulse.prod.agent.n2: made") for line in said)
@@ -120,6 +124,38 @@ async def test_every_part_writes_what_the_table_gives_it_and_nothing_else(fort: 
                         assert may, (part, name)
                 if name in writes:
                     await store.delete(key)
+
+
+@pytest.mark.live
+async def test_a_node_has_no_way_around_by_leases_ranges_and_watches(fort: Fort) -> None:
+    async with fort.opened(fort.part("monitor")) as monitor, fort.opened(fort.part("agent", "gpu07")) as agent:
+        lease = (await monitor.grant(30)).id
+        await monitor.put(KEYS.leader(), b"x", lease=lease)
+        nodes = KEYS.nodes()
+        for what in (
+            lambda wire, s: wire.revoke(lease, s),
+            lambda wire, s: wire.put(KEYS.beat("gpu07"), b"x", lease, s),
+            lambda wire, s: wire.delete(KEYS.node("gpu07"), prefix_end(nodes), s),
+            lambda wire, s: wire.range(nodes, prefix_end(nodes), s),
+            lambda wire, s: wire.range(KEYS.node("gpu07")[:-1], prefix_end(KEYS.node("gpu07")[:-1]), s),
+        ):
+            with pytest.raises(Denied):
+                await agent.raw(what, write=True)
+        found = await monitor.get(KEYS.leader())
+        assert found is not None
+        assert found.value == b"x"
+
+
+@pytest.mark.live
+def test_an_etcd_whose_roles_can_be_got_around_is_told_of(fort: Fort) -> None:
+    version = asyncio.run(_version(fort))
+    told = [line for line in init(fort.settings("root"), "gpu07", dry_run=True) if "known ways around" in line]
+    assert len(told) == bool(roles_leak(version))
+
+
+async def _version(fort: Fort) -> str:
+    async with fort.opened(fort.settings("root")) as store:
+        return (await store.status()).version
 
 
 def test_names_that_no_certificate_has() -> None:
