@@ -14,6 +14,7 @@ from rankpulse.core.catalogue import RECEIVER
 from rankpulse.receiver.jobs import ACTUATORS
 from rankpulse.receiver.journal import DONE, DRY, FAILED
 from rankpulse.receiver.vitals import Vitals
+from rankpulse.web.rubbish import log
 
 Samples = Mapping[tuple[str, ...], float]
 # there with their zero from the start: a counter that is born at 1 has not grown, for Prometheus
@@ -77,7 +78,7 @@ class Pages:
         host, port = parse_listen(listen)
         app = web.Application()
         app.add_routes([web.get("/metrics", self._metrics), web.get("/healthz", self._healthz)])
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0, logger=log)
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port, backlog=16).start()
         self.url = f"http://{host}:{self._runner.addresses[0][1]}"

@@ -11,6 +11,7 @@ from rankpulse.receiver.connections import Connections
 from rankpulse.receiver.desk import Desk, Reply
 from rankpulse.receiver.settings import ReceiverSettings
 from rankpulse.receiver.vitals import Vitals
+from rankpulse.web.rubbish import log
 
 PATHS: Final = ("/", "/rankpulse")
 HEADERS_MAX: Final = 8190  # bytes of one line or header
@@ -30,7 +31,12 @@ class Server:
     def __init__(self, settings: ReceiverSettings, desk: Desk, vitals: Vitals) -> None:
         self._settings, self._desk, self._vitals = settings, desk, vitals
         self._inner = web.Server(
-            self._answer, access_log=None, max_line_size=HEADERS_MAX, max_field_size=HEADERS_MAX, keepalive_timeout=1
+            self._answer,
+            access_log=None,
+            logger=log,
+            max_line_size=HEADERS_MAX,
+            max_field_size=HEADERS_MAX,
+            keepalive_timeout=1,
         )
         self.connections = Connections(
             self._inner,

@@ -1,17 +1,15 @@
 """An HTTP port behind a `Door`: opened, its certificates kept, and closed."""
 
 import asyncio
-import logging
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from rankpulse.web.door import Door
+from rankpulse.web.rubbish import log
 
 HANDSHAKE_S: Final = 10.0
-log: Final = logging.getLogger("rankpulse.http")
 
 
 class Port:
@@ -51,15 +49,3 @@ class Port:
             self._server.close()
             self._server = None
         await self._runner.cleanup()
-
-
-class _NoRubbish(logging.Filter):
-    """What is no HTTP is answered with 400, and not logged: anybody could fill the log, and it shows lines of the
-    request, tokens among them."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error: Any = record.exc_info[1] if record.exc_info else None
-        return not isinstance(error, HttpProcessingError)
-
-
-log.addFilter(_NoRubbish())

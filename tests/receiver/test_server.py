@@ -57,6 +57,17 @@ async def raw(url: str, data: bytes) -> bytes:
         writer.close()
 
 
+async def test_rubbish_is_refused_and_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(tmp_path) as (receiver, recorder):
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nwebhook-id: \xff\r\n"
+        assert b" 400 " in await raw(receiver.server.url, head + b"webhook-signature: v1,secret\0\r\n\r\n")
+        assert b" 401 " in await raw(
+            receiver.server.url, head + b"webhook-timestamp: 1\r\nwebhook-signature: v1,\xff\r\n\r\n"
+        )
+        assert not [one for one in caplog.records if one.exc_info]
+        assert "secret" not in caplog.text
+
+
 async def test_statuses_with_their_sentences(tmp_path: Path) -> None:
     async with serving(tmp_path) as (receiver, recorder):
         url, body, page = f"{receiver.server.url}/rankpulse", fresh(), other("page", at=system().utc())
