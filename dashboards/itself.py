@@ -74,6 +74,14 @@ def _fresh() -> Block:
                 runbook="RankpulseBlind",
             ),
             b.graph(
+                "How old are heartbeats when they are folded?",
+                "From the making of a heartbeat to its folding, by the clocks of both machines: half are younger than "
+                "the one, 99 % than the other. A wrong clock of a node shows here, too.",
+                Query(_slowest("rankpulse_monitor_beat_delay_seconds", 0.5), "{{instance}} half"),
+                Query(_slowest("rankpulse_monitor_beat_delay_seconds", 0.99), "{{instance}} 99 %"),
+                unit="s",
+            ),
+            b.graph(
                 "How old is the store's status?",
                 "Seconds since the store told its size and alarms; it is asked every fifteen.",
                 Query(f"max by (instance) ({ask('rankpulse_store_status_age_seconds')})", "{{instance}}"),
@@ -94,7 +102,6 @@ def _fresh() -> Block:
                 "GPUs. A GPU that hangs ages.",
                 Query(f"max by (source) ({ask('rankpulse_agent_source_age_seconds', NODE)})", "{{source}}"),
                 unit="s",
-                size=(12, 7),
             ),
             b.graph(
                 "Which agent sees old things?",
@@ -104,7 +111,6 @@ def _fresh() -> Block:
                     "{{node}} {{source}}",
                 ),
                 unit="s",
-                size=(12, 7),
             ),
         ],
     )

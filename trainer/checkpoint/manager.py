@@ -308,8 +308,7 @@ class CheckpointManager:
         """Let the manager's process groups go, when the save is over that goes on beside the training. Nothing that
         was saved is touched. Raises what that save has met, if nobody was told of it by an exception."""
         if self._last_words is not None:
-            serving.cease(self._last_words)
-            self._last_words.close()
+            serving.depart(self._last_words)
         with self._phase():
             self._background.close()
             self._durable.close(self._durable_wait_s)

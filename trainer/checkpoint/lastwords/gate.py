@@ -40,6 +40,7 @@ class Gate:
         self._changed = Condition(self._lock)
         self._standing = Standing(NO_STEP, clean=False)
         self._depth = 0  # optimizers whose steps call those of others
+        self._updated = False  # since the program's last word that a step is done
         self._holder: object = None
         self._until = float("-inf")
         self._target = NO_STEP
@@ -76,6 +77,7 @@ class Gate:
             if self._holder is not None:
                 self._wait()
             self._depth += 1
+            self._updated = True
             self._tell(True)
             if self._standing.clean:
                 self._standing = Standing(self._standing.step, clean=False)
@@ -91,12 +93,19 @@ class Gate:
         with self._lock:
             if self._holder is not None:
                 self._wait()
+            self._updated = True
             self._standing = Standing(self._standing.step, clean=False)
+
+    def counted(self, step: int) -> bool:
+        """Whether the program has said already that this step is done, and has made an update since."""
+        with self._lock:
+            return self._updated and self._standing.step == step
 
     def passed(self, step: int, moment: Any = None) -> None:
         """The program says that a step is done."""
         with self._lock:
             self._standing = Standing(step, clean=True, moment=moment)
+            self._updated = False
             self._depth = 0  # a step that raised, and went on all the same
             self._tell(False)
             self._changed.notify_all()
@@ -104,7 +113,7 @@ class Gate:
     def lost(self) -> None:
         """What the process holds is of no step, until the program says of the next that it is done."""
         with self._lock:
-            self._standing = Standing(self._standing.step, clean=False)
+            self._standing, self._updated = Standing(self._standing.step, clean=False), False
 
     def hold(self, holder: object, until: float) -> Standing:
         """From now on no update begins, until `until` at the longest. Where the process stands."""

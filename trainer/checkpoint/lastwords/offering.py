@@ -7,6 +7,7 @@ be called by any thread at any time, also while the training stands in a collect
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Event, Lock
 from typing import Any, Final
@@ -17,16 +18,18 @@ from rankpulse.trainer.checkpoint.lastwords import meeting as meetings
 from rankpulse.trainer.checkpoint.lastwords.gate import Gate
 from rankpulse.trainer.checkpoint.lastwords.layouts import Layouts, agreed, generators_of, mark_of
 from rankpulse.trainer.checkpoint.lastwords.meeting import Meeting
-from rankpulse.trainer.checkpoint.lastwords.moment import Keeper
+from rankpulse.trainer.checkpoint.lastwords.moment import Keeper, Moment
 from rankpulse.trainer.checkpoint.lastwords.participant import Participant, Who
 from rankpulse.trainer.checkpoint.lastwords.words import REFUSED, Answer, Plan, Question
 from rankpulse.trainer.checkpoint.manifest import LAST_WORDS
 from rankpulse.trainer.checkpoint.saving import run_of
 from rankpulse.trainer.checkpoint.state import Captured, Part, captured
+from rankpulse.trainer.checkpoint.tiers.reach import within
 from rankpulse.trainer.checkpoint.together import Together
 
 LEAST_S: Final = 2.0  # a limit is never shorter: a busy file server takes a while to say anything at all
 POLL_S: Final = 0.02
+LOOK_S: Final = 10.0  # the training waits no longer for the folder: without one it goes on
 NOTHING_YET: Final = "no step of this life is done yet, so its ranks have agreed on nothing"
 
 
@@ -56,6 +59,7 @@ class Setting:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     clock: Callable[[], float] = time.monotonic
     report: Callable[..., object] = report.tell
+    look_s: float = LOOK_S
 
 
 class LastWords:
@@ -69,6 +73,7 @@ class LastWords:
         self._layouts: Layouts | None = None
         self._keeper: Keeper | None = None
         self._meeting: Meeting | None = None
+        self._unfounded = ""  # on rank 0: why the folder is not tried again
         self._why_not = NOTHING_YET
         self._anew = True  # ranks are to agree at the next step
         self._measured_s: float | None = None
@@ -84,11 +89,12 @@ class LastWords:
         """A step is done. The first one of a life: all ranks agree. Raises RanksLost."""
         if self._anew:
             self._agree(_captured(self._set.parts), together)
-        moment = self._keeper.keep(step, metrics) if self._keeper is not None else None
-        if moment is None:
+        if self._keeper is None:
             self.gate.lost()
+        elif self.gate.counted(step):  # others may stand at the first of the two, and their numbers would be the same
+            self.gate.passed(step, Moment(step, trouble=f"step {step} was done twice, with an update in between"))
         else:
-            self.gate.passed(step, moment)
+            self.gate.passed(step, self._keeper.keep(step, metrics))
 
     def heard(self, state: Captured, together: Together) -> None:
         """A save has agreed on a state. Where it is cut as before, that is all. Raises RanksLost."""
@@ -97,6 +103,7 @@ class LastWords:
         same, alike = together.same_each(texts)
         if not (same and known) or alike != self._alike:
             self._agree(state, together)
+            self._keep_anew()
 
     def measured(self, save_s: float, rank: int) -> None:
         """What a save has cost, in seconds from the call until it was committed."""
@@ -127,6 +134,10 @@ class LastWords:
         return self._run(who, question, min(ours_s, question.within_s, within_s or ours_s))
 
     @property
+    def directory(self) -> str:
+        return self._set.directory
+
+    @property
     def life(self) -> str:
         """What its ranks have named this life; "" before they have."""
         return self._layouts.life if self._layouts is not None else ""
@@ -151,12 +162,14 @@ class LastWords:
         with self._lock:
             return self._over.wait_for(lambda: self._going is None, timeout_s)
 
-    def close(self) -> None:
+    def close(self, *, over: bool = True) -> None:
+        """over: training has ended in order, and nobody else will speak."""
         self.gate.close()
+        meeting, self._meeting = self._meeting, None
         self._why_not, self._keeper, self._layouts = "the manager of its checkpoints was closed", None, None
-        if self._rank == 0 and self._meeting is not None:
-            self._meeting.remove()
-        self._meeting = None
+        if self._rank == 0 and meeting is not None and over:
+            with suppress(TimeoutError):  # else the next life removes it
+                within(self._set.look_s, meeting.remove)
 
     def _agree(self, state: Captured | None, together: Together) -> None:
         """Called by all ranks."""
@@ -177,6 +190,14 @@ class LastWords:
             self._set.say(f"last words cannot be kept ready: {self._keeper.trouble}")
         self._offer(together.rank)
 
+    def _keep_anew(self) -> None:
+        """What was kept of this step was chosen by what was agreed before: of tensors that are new it has nothing."""
+        standing = self.gate.standing
+        if self._keeper is None:
+            self.gate.lost()
+        elif standing.clean and not standing.moment.trouble:
+            self.gate.passed(standing.step, self._keeper.keep(standing.step, standing.moment.metrics))
+
     def _founded(self, life: str, together: Together) -> str:
         """Why the folder in which this life's ranks would meet is not there; "" when it is."""
         if self._meeting is not None:
@@ -184,16 +205,26 @@ class LastWords:
         meeting = Meeting(self._set.files, self._set.directory, life, together.rank)
         why = ""
         if together.rank == 0:
-            try:
-                meetings.sweep(self._set.files, self._set.directory)
-                meeting.found()
-            except OSError as error:
-                why = f"the folder for last words could not be made: {error}"
+            why = self._unfounded or self._made(meeting)
         why = str(together.tell(why))
         self._meeting = None if why else meeting
-        if why and together.rank == 0:
-            self._set.say(why)
         return why
+
+    def _made(self, meeting: Meeting) -> str:
+        """Why it could not be made; "" when it is. A place that does not answer is not asked again in this life."""
+
+        def make() -> None:
+            meetings.sweep(self._set.files, self._set.directory)
+            meeting.found()
+
+        try:
+            within(self._set.look_s, make)
+        except OSError as error:
+            why = f"the folder for last words could not be made: {error}"
+            self._unfounded = why if isinstance(error, TimeoutError) else ""
+            self._set.say(why)
+            return why
+        return ""
 
     def _offer(self, rank: int) -> None:
         """Whoever would ask is told for how long it would have to wait."""

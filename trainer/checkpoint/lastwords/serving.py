@@ -5,6 +5,7 @@ answered while the main thread stands in a collective, as long as that has let g
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,11 +18,13 @@ from rankpulse.trainer.checkpoint.lastwords.offering import POLL_S, LastWords
 from rankpulse.trainer.checkpoint.lastwords.terminated import Terminated
 from rankpulse.trainer.checkpoint.lastwords.words import VERSION, Answer, Question
 from rankpulse.trainer.checkpoint.strictjson import Unfit
+from rankpulse.trainer.checkpoint.tiers.reach import within
 
 HANDLER: Final = "rankpulse_last_words"
 ALONE_S: Final = 2.0  # a survivor waits so long for the agent's question before it acts by itself
 GRACE_S: Final = 25.0  # of SIGTERM, where no holder stands above: torchrun kills after 30 s
 MARGIN_S: Final = 0.5
+SAY_S: Final = 1.0
 JSON_TYPE: Final = "application/json"
 
 
@@ -44,10 +47,21 @@ def serve(last: LastWords, say: Callable[[str], None], environ: Mapping[str, str
         say(f"the agent cannot ask for last words: {_Process.handler}")
     if _Process.hook is None:
         _Process.hook, sys.excepthook = sys.excepthook, _excepthook
+        os.register_at_fork(after_in_child=_in_child)
     if _Process.terminated is None:
         _Process.terminated = Terminated(lambda: _at_sigterm(environ))
     if trouble := _Process.terminated.install():
         say(f"SIGTERM brings no last words: {trouble}")
+
+
+def depart(last: LastWords) -> None:
+    """Its manager is closed. A program may do that on the way out of an error (`finally`, `with`): then survivors are
+    waited for as they are at the end of a process, and find the folder in which they meet."""
+    error = sys.exc_info()[1]
+    if _Process.current is last and lost_peer(error):
+        _linger(last)
+    cease(last)
+    last.close(over=error is None)
 
 
 def cease(last: LastWords) -> None:
@@ -93,7 +107,23 @@ def _handle(request: Any, response: Any) -> None:
 def _at_sigterm(environ: Mapping[str, str]) -> None:
     last = _Process.current
     if last is not None and (within_s := grace_s(environ)) > 0:
-        _tell(last.answer(Question(), within_s))
+        _speak(last, within_s)
+
+
+def _speak(last: LastWords, within_s: float | None = None) -> None:
+    """No longer than last words may take: a file server that is gone never lets go of who asks it, and would keep the
+    process from its end."""
+    try:
+        within(last.longest_s, lambda: _tell(last.answer(Question(), within_s)))
+    except TimeoutError:
+        why = f"no last words: {last.directory} does not answer"
+        with suppress(TimeoutError):
+            within(SAY_S, lambda: _Process.say(why))
+
+
+def _in_child() -> None:
+    """A forked child holds copies of this state, and speaks for nobody."""
+    _Process.current = None
 
 
 def _excepthook(kind: Any, error: Any, trace: Any) -> None:
@@ -113,7 +143,7 @@ def _linger(last: LastWords) -> None:
         while last.asked == asked and last.idle and time.monotonic() < until:
             time.sleep(POLL_S)
         if last.asked == asked and last.idle:
-            _tell(last.answer(Question()))
+            _speak(last)
         last.finished(last.longest_s)
 
 

@@ -11,7 +11,9 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
+
+_ARRIVED: Final = b"\0"  # SIGTERM, from our handler: no signal has this number
 
 
 class Terminated:
@@ -56,8 +58,9 @@ class Terminated:
         with suppress(ValueError, OSError):
             if signal.getsignal(signal.SIGTERM) == self._arrived:
                 signal.signal(signal.SIGTERM, self._before)
-            if signal.set_wakeup_fd(self._wakeup) != self._pipe[1]:
-                return  # somebody else has taken it since, and has what we gave
+            if (theirs := signal.set_wakeup_fd(self._wakeup)) != self._pipe[1]:
+                signal.set_wakeup_fd(theirs)  # somebody else has taken it since, keeps it, and may give ours back
+                return
             os.close(self._pipe[1])  # the thread ends
 
     def _forking(self) -> None:
@@ -76,10 +79,16 @@ class Terminated:
         self._forked()
 
     def _arrived(self, number: int, frame: Any) -> None:
-        """In the main thread, when that runs Python. The thread has known for long; the second time it is the program's
-        turn."""
-        if self._over and callable(self._before):
+        """In the main thread, when that runs Python. The thread has known for long, unless somebody has taken the
+        wakeup descriptor since (an event loop does); the second time it is the program's turn."""
+        if self._installed and not self._over:
+            with suppress(OSError):  # full: it will be read
+                os.write(self._pipe[1], _ARRIVED)
+        elif callable(self._before):
             self._before(number, frame)
+        elif not self._installed:  # by a handler of the program's that calls what was there before it
+            signal.signal(number, self._before)
+            os.kill(os.getpid(), number)
 
     def _listen(self, reads: int, writes: int) -> None:
         while True:
@@ -90,16 +99,18 @@ class Terminated:
             if not data:
                 os.close(reads)
                 return
-            if self._wakeup >= 0:
+            if self._wakeup >= 0 and (others := data.replace(_ARRIVED, b"")):
                 with suppress(OSError):
-                    os.write(self._wakeup, data)
-            if signal.SIGTERM in data and not self._over:
+                    os.write(self._wakeup, others)
+            if (signal.SIGTERM in data or _ARRIVED in data) and not self._over:
                 self._spoken()
 
     def _spoken(self) -> None:
         with suppress(Exception):  # a bug of ours must not keep the process from its end
             self._speak()
         self._over = True
+        if signal.getsignal(signal.SIGTERM) != (self._arrived if self._installed else self._before):
+            return  # the program has a handler since, which has run at once: how to go on is its decision
         if self._before == signal.SIG_DFL:
             _default(signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
