@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 _warned: set[str] = set()  # said once, not at every reading
 
 
-def read_lines(path: str, setting: str) -> list[str]:
-    """The lines of a secret file, [] when it holds no text of at most 4 KB; warns when everybody may read it.
+def read_lines(path: str, setting: str, most: int = _MAX) -> list[str]:
+    """The lines of a secret file, [] when it holds no text of at most `most` bytes; warns when everybody may read it.
 
     `setting` names it in messages. Raises `StoreError` when it cannot be read.
     """
@@ -27,14 +27,14 @@ def read_lines(path: str, setting: str) -> list[str]:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise StoreError(f"{setting} {path} is not a regular file")
-            data = file.read(_MAX + 1)
+            data = file.read(most + 1)
     except (OSError, ValueError) as error:
         raise StoreError(f"cannot read {setting} {path}: {getattr(error, 'strerror', None) or error}") from error
     if mode & (stat.S_IROTH | stat.S_IWOTH) and path not in _warned:
         _warned.add(path)
         _log.warning("%s can be read or written by everybody: chmod 600 it", path)
     try:
-        return data.decode().splitlines() if len(data) <= _MAX else []
+        return data.decode().splitlines() if len(data) <= most else []
     except UnicodeDecodeError:
         return []
 

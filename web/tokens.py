@@ -10,6 +10,7 @@ from rankpulse.store.files import mark
 from rankpulse.store.secret import read_lines
 
 _LOOK_EVERY_S: Final = 1.0
+FILE_MAX: Final = 64 * 1024  # bytes: as many tokens as may be, and words about them
 SETTING: Final = "http.tokens_file"
 
 
@@ -47,6 +48,6 @@ class Callers:
 def read(path: str) -> tuple[Caller, ...]:
     """Raises `StoreError`."""
     try:
-        return callers(read_lines(path, SETTING))
+        return callers(read_lines(path, SETTING, FILE_MAX))
     except BadTokens as error:
         raise StoreError(f"{SETTING} {path}: {error}") from None

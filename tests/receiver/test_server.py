@@ -58,7 +58,7 @@ async def raw(url: str, data: bytes) -> bytes:
 
 
 async def test_rubbish_is_refused_and_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(tmp_path) as (receiver, recorder):
+    async with serving(tmp_path) as (receiver, _recorder):
         head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nwebhook-id: \xff\r\n"
         assert b" 400 " in await raw(receiver.server.url, head + b"webhook-signature: v1,secret\0\r\n\r\n")
         assert b" 401 " in await raw(

@@ -309,6 +309,12 @@ async def test_who_keeps_connections_without_coming_in_keeps_nobody_out(tmp_path
         writer.close()
 
 
+def test_as_many_tokens_as_may_be_fit(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("".join(f"read person{number} {number:064x}\n" for number in range(door.CALLERS_MAX)))
+    assert len(Callers(str(tokens), lambda *_: None).get()) == door.CALLERS_MAX
+
+
 def test_files_that_cannot_serve_are_named_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("rubbish")
     with pytest.raises(StoreError, match=r"http\.tokens_file"):
