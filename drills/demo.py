@@ -27,7 +27,7 @@ from rankpulse.drills.together import hang, weather
 from rankpulse.store.api import StoreError
 
 # A standstill of a moment calls nobody: a program that has raised takes seconds to end, and its peers wait for it.
-A_MOMENT = "hang_act_s = 4.0\n"
+A_MOMENT = "hang_act_s = 8.0\n"
 SCENES: dict[str, tuple[Callable[[Show], Awaitable[Result]], ...]] = {
     "jitter": (jitter,),
     "crash": (crash,),
