@@ -2,6 +2,7 @@
 does it no harm, and what it does costs it no last words."""
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from support import eventually_sync, fork
 from rankpulse.trainer.checkpoint import CheckpointManager, reader
 from rankpulse.trainer.checkpoint.files import Files
 from rankpulse.trainer.checkpoint.lastwords import serving
-from rankpulse.trainer.checkpoint.lastwords.offering import LastWords, Setting
+from rankpulse.trainer.checkpoint.lastwords.offering import LastWords, Setting, poll_s
 from rankpulse.trainer.checkpoint.lastwords.terminated import Terminated
 from rankpulse.trainer.checkpoint.lastwords.words import Question
 from rankpulse.trainer.checkpoint.state import program as parts_of
@@ -183,6 +184,26 @@ def test_a_directory_that_is_gone_holds_up_the_first_step_once_and_no_save(files
     last.close()
 
 
+class NoLinks(Files):
+    def link(self, path: str, to: str) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+
+def test_a_file_system_without_links_is_said_at_the_start_and_not_at_the_death(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = Program(tmp_path, files=NoLinks())
+    program.step(1)
+    assert "the folder for last words could not be made: [Errno 1] Operation not permitted" in capsys.readouterr().err
+    assert "Operation not permitted" in program.answer().reason
+    assert program.manager.save(1).step == 1
+    program.manager.close()
+
+
+def test_many_ranks_look_less_often_each() -> None:
+    assert [poll_s(world) for world in (2, 100, 1000, 100_000)] == [0.02, 0.02, 0.2, 0.5]
+
+
 # --- errors on whose way out the program closes its manager
 
 
@@ -200,6 +221,21 @@ def test_a_manager_that_is_closed_on_the_way_out_of_an_error_of_communication_sp
         failing(program, RuntimeError("Connection closed by peer [127.0.0.1]:2000"))
     found = reader.scan(str(tmp_path)).committed
     assert [(one.step, one.manifest and one.manifest.kind) for one in found] == [(1, "last_words")]
+
+
+def test_a_manager_that_is_closed_while_last_words_go_on_waits_for_them(files: Gone, tmp_path: Path) -> None:
+    """A handler of SIGTERM that ends the program at once does that."""
+    program = Program(tmp_path, files=files)
+    program.step(1)
+    files.gone.set()
+    answers = list[Any]()
+    thread = threading.Thread(target=lambda: answers.append(program.answer()))
+    thread.start()
+    eventually_sync(lambda: program.manager._last_words is not None and not program.manager._last_words.idle)
+    threading.Timer(0.2, files.let.set).start()
+    program.manager.close()
+    thread.join(WAIT_S)
+    assert [(one.outcome, one.step) for one in answers] == [("saved", 1)]
 
 
 def test_a_rank_that_closes_its_manager_for_an_error_of_its_own_takes_the_folder_from_nobody(tmp_path: Path) -> None:

@@ -56,8 +56,11 @@ class Meeting:
         self.path = os.path.join(directory, PREFIX + life)
 
     def found(self) -> None:
-        """Make the folder; once in a life, by one rank."""
+        """Make the folder; once in a life, by one rank. That files can be linked there is tried now, not when it is
+        needed: some network file systems cannot."""
         self.files.mkdir(self.path)
+        self.decide(ATTEMPT_MAX, Plan(may=False, top=-1))
+        self.files.unlink(os.path.join(self.path, f"plan-{ATTEMPT_MAX:03d}.json"))
         self.files.sync_dir(self.directory)
 
     def look(self) -> Seen:

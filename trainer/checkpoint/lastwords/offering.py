@@ -29,6 +29,8 @@ from rankpulse.trainer.checkpoint.together import Together
 
 LEAST_S: Final = 2.0  # a limit is never shorter: a busy file server takes a while to say anything at all
 POLL_S: Final = 0.02
+POLL_MAX_S: Final = 0.5
+LOOKS_S: Final = 5000  # listings of the folder per second, of all ranks, about: more of them look less often each
 LOOK_S: Final = 10.0  # the training waits no longer for the folder: without one it goes on
 NOTHING_YET: Final = "no step of this life is done yet, so its ranks have agreed on nothing"
 
@@ -41,6 +43,12 @@ def limit_s(measured_s: float | None, cap_s: float) -> float:
     if measured_s > cap_s:
         return 0.0
     return min(max(1.0 + 2.0 * measured_s, LEAST_S), cap_s)
+
+
+def poll_s(world: int) -> float:
+    """Between two looks of one rank. A look is a listing of a folder in which all ranks write, on a file server that
+    none of them must drown."""
+    return min(max(POLL_S, world / LOOKS_S), POLL_MAX_S)
 
 
 @dataclass
@@ -261,7 +269,7 @@ class LastWords:
             return run.answer or Answer(REFUSED, self.gate.standing.step, "no answer in time")
         try:
             while (answer := run.participant.advance(self._set.clock())) is None:
-                time.sleep(POLL_S)
+                time.sleep(poll_s(who.layouts.world))
             run.answer = self._last = answer
             return answer
         finally:

@@ -56,10 +56,11 @@ def serve(last: LastWords, say: Callable[[str], None], environ: Mapping[str, str
 
 def depart(last: LastWords) -> None:
     """Its manager is closed. A program may do that on the way out of an error (`finally`, `with`): then survivors are
-    waited for as they are at the end of a process, and find the folder in which they meet."""
+    waited for as they are at the end of a process, and find the folder in which they meet. What goes on is not cut."""
     error = sys.exc_info()[1]
     if _Process.current is last and lost_peer(error):
         _linger(last)
+    last.finished(last.longest_s)
     cease(last)
     last.close(over=error is None)
 
