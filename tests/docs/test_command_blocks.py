@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support import eventually_sync
 
+from rankpulse.drills.children import die_with_parent
+
 REPO = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 from blocks import BLOCK, blocks, script  # noqa: E402
@@ -76,7 +78,7 @@ class Reader:
             text = text.replace("127.0.0.1:9460", f"127.0.0.1:{self.page_port}")
             self.shells.append(
                 subprocess.Popen(
-                    ["bash", "-c", text],
+                    die_with_parent(["bash", "-c", text]),  # it polls: a test that is killed leaves no endless loop
                     cwd=self.home / "work",
                     env=self.environ,
                     stdin=subprocess.DEVNULL,
