@@ -36,13 +36,16 @@ MAY_BE_EMPTY = {  # metric -> why this drill need not have it
     "rankpulse_run_slowdown_ratio": "told only of a run with a past of its own; tests/monitor/test_pages.py shows it",
     "rankpulse_host_port_up": "of ports with a card behind them: a container has none; tests/agent/test_host_watch.py",
     "rankpulse_host_port_errors": "likewise",
+    "rankpulse_monitor_http_acts": "nobody acts over HTTP here; tests/security/test_whole_live.py",
+    "rankpulse_checkpoint_durable_step": "its checkpoints have one place only; tests/monitor/test_pages.py shows it",
+    "rankpulse_checkpoint_durable_age_seconds": "likewise",
     "rankpulse_host_clock_error_seconds": "only while something keeps the machine's clock in time",
     "rankpulse_host_memory_pressure_ratio": "only where the kernel tells of pressure (CONFIG_PSI)",
 }
 OF_THE_OPEN = (
     "rankpulse_incident_opened_timestamp_seconds"  # nothing is open when the drill is over: asked of all of it
 )
-RANGES = {"$__rate_interval": "30s", "$__interval": "1m", "$__range": "5m"}
+RANGES = {"$__rate_interval": "30s", "$__interval": "5m", "$__range": "5m"}
 
 
 class ScrapedStage(Stage):
