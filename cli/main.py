@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rankpulse.cli import acting, checking, watching
+from rankpulse.cli.acting import Cluster, Config, Reason, Store
+from rankpulse.cli.checking import Json, RunDir
 from rankpulse.cli.ckpt import ckpt_app
 from rankpulse.cli.failing import Group, fail_without_stdout, stdout_failed
 from rankpulse.cli.helping import SimCommand
@@ -84,15 +86,9 @@ app.add_typer(ledger_app, name="ledger")
 app.add_typer(receiver_app, name="webhook-receiver")
 app.add_typer(store_app, name="store")
 
-Config = Annotated[str | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the settings.")]
-Cluster = Annotated[str | None, typer.Option(help="Name of the cluster: its prefix in the store.")]
-Store = Annotated[list[str] | None, typer.Option(metavar="HOST:PORT", help="An etcd endpoint; may be repeated.")]
 Preset = Annotated[str | None, typer.Option(help="Defaults for: default, fast, lan, wan, drill.")]
 Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to serve HTTP; '' for nowhere.")]
 Node = Annotated[str | None, typer.Option(help="Name of this node (default: the host name).")]
-RunDir = Annotated[str | None, typer.Option(metavar="DIR", help="Where jobs put their slots (/dev/shm/rankpulse).")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
-Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; others will read it.")]
 
 
 def _settings(

@@ -13,7 +13,7 @@ from rankpulse.core import cost_rule
 from rankpulse.core.settings import Settings
 
 OURS, TORCH, SCHEDULER = "rankpulse", "torch", "scheduler"
-OK, WARN, UNKNOWN = "ok", "warn", "unknown"
+OK, WARN = "ok", "warn"
 PROCESS_GROUP_S: Final = 600.0  # torch's default for NCCL; gloo: 1800
 TORCHRUN_GRACE_S: Final = 30.0  # of torchelastic, from SIGTERM to SIGKILL; it takes no other
 JOIN_S: Final = 600.0  # join_timeout of our --rdzv-conf
